@@ -54,7 +54,7 @@ test: setup
 	$(PYTEST) $(ARGS)
 
 unit: setup
-	$(RUN) pytest --numprocesses auto --dist worksteal tests/unit $(ARGS)
+	$(RUN) pytest --numprocesses auto --dist worksteal $(if $(findstring tests/,$(ARGS)),,tests/unit) $(ARGS)
 
 # Part of `make test`, too.
 e2e: setup

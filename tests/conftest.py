@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -35,7 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # Behind whatever the modules that are still to be imported do at the end.
     ends = ExitStack()
     atexit.register(ends.close)
-    config.stash[HOME] = ends.enter_context(home_of_session())
+    config.stash[HOME] = home = ends.enter_context(home_of_session())
+    if home is not None:  # a second Ctrl-C does not keep the servers from being stopped
+        ends.callback(signal.signal, signal.SIGINT, signal.SIG_IGN)
     durations = Durations(getattr(config, "workerinput", {}).get(DURATIONS))
     config.pluginmanager.register(durations, DURATIONS)
 

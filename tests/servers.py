@@ -135,5 +135,6 @@ def _clear(home: Path) -> None:
 
 
 if __name__ == "__main__":  # for `make clean`
-    for left in (PROJECT / ".tally").glob("test-*/home"):
-        _clear(left)
+    for checkout in (PROJECT, PROJECT / "mutants"):
+        for left in (checkout / ".tally").glob("test-*/home"):
+            _clear(left)

@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tally.app.context import open_context
-from tally.app.migrate import prepare
+from tally.app.migrate import migrate, prepare
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
@@ -135,6 +135,12 @@ class World:
         self.keys = {key: value for key, value in merged.items() if value is not None}
         make_settings(self.stack, self.config, {self.name: self.keys})
 
+    def migrate(self, **keys: Any) -> list[str]:
+        """Make the tables that the settings need; ``keys`` are settings that change before."""
+        if keys:
+            self.configure(**keys)
+        return migrate(self.database, self.settings)
+
     # --- Kafka
 
     @cached_property
@@ -185,14 +191,16 @@ class World:
         partition: int = 0,
         *,
         topic: str | None = None,
+        fields: Any = None,
         **options: Any,
     ) -> None:
-        """Write lines to a partition and wait until the broker has them."""
+        """Write lines, in records with these fields, to a partition; wait for the broker."""
         producer = self.producer(**options)
+        given = {"topic": topic or self.topic, "partition": partition, **(fields or {})}
         for value in lines:
             while True:
                 with suppress(BufferError):
-                    producer.produce(topic or self.topic, value, partition=partition)
+                    producer.produce(value=value, **given)
                     break
                 producer.poll(0.5)
             producer.poll(0)
@@ -288,8 +296,10 @@ class World:
         """Plan the pipeline's next batch."""
         return plan_batch(self.context(), self.name)
 
-    def planned(self) -> Batch:
-        """The batch that is open or newly planned."""
+    def planned(self, lines: Sequence[Value] = ()) -> Batch:
+        """The batch that is open or newly planned, with these lines of the first partition."""
+        if lines:
+            self.produce(lines)
         batch = self.plan().batch
         assert batch is not None
         return batch
@@ -330,6 +340,11 @@ class World:
     def batches(self) -> list[Row]:
         """The pipeline's batches, oldest first."""
         return self.rows("select * from batch where pipeline = %s order by batch_id", (self.name,))
+
+    def replays(self) -> list[Row]:
+        """The pipeline's replays, oldest first."""
+        of_pipeline = "select * from replay where pipeline = %s order by replay_id"
+        return self.rows(of_pipeline, (self.name,))
 
     def segments(self) -> list[Row]:
         """The pipeline's segments with their topic, oldest first."""

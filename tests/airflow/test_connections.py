@@ -7,18 +7,12 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from tally import errors
 from tally.airflow.connect_driver import connect_settings
 from tally.airflow.connections import connected_settings, require_spark_connection
 from tally.airflow.driver import submit_settings
 from tally.airflow.failures import final, final_unless_retryable
 from tally.config.servers import SparkSettings
-from tally.errors import (
-    AccessDeniedError,
-    ConfigError,
-    KafkaUnavailableError,
-    ReplayRefusedError,
-    SparkConnectionError,
-)
 
 pytestmark = pytest.mark.airflow
 
@@ -84,14 +78,14 @@ def test_what_would_not_be_used_is_an_error_without_the_password(
     name: str, fields: dict[str, Any], said: str, config: Path, define: Any
 ) -> None:
     define(name, conn_type=name, host="b:1", password="s3cret", **fields)
-    with pytest.raises(ConfigError, match=said) as caught:
+    with pytest.raises(errors.ConfigError, match=said) as caught:
         connected_settings(config)
     assert "s3cret" not in str(caught.value)
 
 
 def test_a_spark_connection_names_a_master_or_says_why_not(define: Any) -> None:
     """None (the provider would go to YARN), another type, no master, a driver somewhere else."""
-    with pytest.raises(SparkConnectionError, match="no connection tally_spark"):
+    with pytest.raises(errors.SparkConnectionError, match="no connection tally_spark"):
         require_spark_connection()
     in_cluster = {"host": "yarn", "extra": {"deploy-mode": "cluster"}}
     for fields, said in (
@@ -101,7 +95,7 @@ def test_a_spark_connection_names_a_master_or_says_why_not(define: Any) -> None:
         ({"conn_type": "spark", **in_cluster}, "deploy-mode cluster"),
     ):
         define("spark", **fields)
-        with pytest.raises(SparkConnectionError, match=said):
+        with pytest.raises(errors.SparkConnectionError, match=said):
             require_spark_connection()
     for fields, master in (
         ({"host": "local[2]"}, "local[2]"),
@@ -132,7 +126,7 @@ def test_a_servers_address_is_read_as_the_provider_reads_it(define: Any) -> None
         assert found.conf == {"spark.a": "1"}
         assert not token or token not in repr(found)
     define("spark", conn_type="spark_connect", host="spark host", password="s3cret")
-    with pytest.raises(SparkConnectionError, match="gives no address") as caught:
+    with pytest.raises(errors.SparkConnectionError, match="gives no address") as caught:
         connect_settings("tally_spark", SparkSettings())
     assert "s3cret" not in str(caught.value)
 
@@ -143,12 +137,14 @@ def test_a_servers_address_is_read_as_the_provider_reads_it(define: Any) -> None
 def test_an_error_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """Its sentence with the next step, once: the traceback that Airflow shows may hide both."""
     with pytest.raises(AirflowFailException) as failed, final_unless_retryable():
-        raise ReplayRefusedError("a replay needs a reason", next_step="fill in the field Reason")
+        raise errors.ReplayRefusedError(
+            "a replay needs a reason", next_step="fill in the field Reason"
+        )
     assert failed.value.__suppress_context__, "one traceback is enough for an expected state"
     with pytest.raises(AirflowFailException), final_unless_retryable():
         raise final("batch 7: abandoned")  # which says it already
-    with pytest.raises(KafkaUnavailableError), final_unless_retryable():
-        raise KafkaUnavailableError("no answer")
+    with pytest.raises(errors.KafkaUnavailableError), final_unless_retryable():
+        raise errors.KafkaUnavailableError("no answer")
     assert caplog.messages == [
         "[replay-refused] a replay needs a reason Next: fill in the field Reason",
         "batch 7: abandoned",
@@ -164,7 +160,7 @@ def test_a_refused_login_says_where_the_password_comes_from(
         "the configuration, as there is no connection tally_mysql",
         "the connection tally_mysql",
     ):
-        refused = AccessDeniedError("refused", next_step="correct them")
+        refused = errors.AccessDeniedError("refused", next_step="correct them")
         refused.credentials = ("mysql.user", "mysql.password")
         with pytest.raises(AirflowFailException), final_unless_retryable():
             raise refused

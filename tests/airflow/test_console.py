@@ -29,16 +29,15 @@ if TYPE_CHECKING:
 pytestmark = [*AIRFLOW, pytest.mark.stack]
 
 OF_A_PIPELINE = (
-    "",
-    "kafka",
-    "partitions",
-    "strips",
-    "batches",
-    "dead-letters",
-    "replay",
-    "losses",
-    "audit",
+    *("", "kafka", "partitions", "strips", "batches", "dead-letters", "replay", "losses", "audit"),
 )
+
+
+def text_of(client: "TestClient", address: str, status: int = 200) -> str:
+    """The text of an answer, which has this status."""
+    answer = client.get(address)
+    assert answer.status_code == status, (address, answer.text)
+    return str(answer.text)
 
 
 class Pages:
@@ -50,18 +49,14 @@ class Pages:
 
     def shows(self, path: str, *parts: str) -> str:
         """A page, which has these parts."""
-        text = self._text(self.base + path)
+        text = text_of(self._client, self.base + path)
         assert [part for part in parts if part not in text] == []
         return text
 
     def of_run(self, dag_id: str, run_id: str) -> str:
         """The page of a run; it must be there."""
-        return self._text(f"/tally/run?{urlencode({'dag_id': dag_id, 'run_id': run_id})}")
-
-    def _text(self, address: str) -> str:
-        answer = self._client.get(address)
-        assert answer.status_code == 200, answer.text
-        return answer.text
+        query = urlencode({"dag_id": dag_id, "run_id": run_id})
+        return text_of(self._client, f"/tally/run?{query}")
 
     def table(self, path: str, name: str) -> list[dict[str, Any]]:
         """A table of a page as JSON."""
@@ -155,8 +150,7 @@ def test_each_page_is_drawn_of_an_empty_ledger(world: World, client: "TestClient
 
 
 def test_the_overview_shows_what_the_ledger_says(world: World, pages: Pages) -> None:
-    world.produce(["a line"] * 3, 0)
-    batch = world.planned()
+    batch = world.planned(["a line"] * 3)
     lose(world, 1)
     pages.shows(
         "",
@@ -244,29 +238,26 @@ def test_a_line_dated_ahead_moves_no_chart(world: World, pages: Pages) -> None:
     assert [row["lines"] for row in pages.table(ahead, "minutes")] == [4]
 
 
-WRONG = (
-    ("batches?state=open", "state = 'open' is not known"),
-    ("batches?before=x", "before = 'x' is not a whole number"),
-    ("dead-letters?partition=x", "partition = 'x' is no partition"),
-    ("dead-letters?partition=tópic/0", "is no partition"),
-    ("dead-letters?reason=ü", "reason = 'ü' is not known"),
-    ("replay?what=x", "what = 'x' is not known"),
-    ("dead-letters?skip=99999", "only the first 10,000 dead letters"),
-    ("?span=2h", "span = '2h' is not known"),
-    ("?first=yesterday", "first = 'yesterday' is not a time"),
-    ("?first=2026-01-01T00:00&last=2026-12-01T00:00", "a span of 334 days is longer"),
-    ("?first=2026-01-02T00:00&last=2026-01-01T00:00", "before it begins"),
-    ("minute", "at = '' is not a time"),
-    ("minute?at=2026-01-02T00:00Z", "has a zone"),
-    ("?last=9999-12-31T23:59", "is far away"),
-    ("?first=0001-01-01T00:00", "is far away"),
-    ("batches?export=letters", "this page has no table 'letters'"),
-    ("batches?export=batches&as=xml", "as = 'xml' is not known"),
-)
-
-
 def test_an_address_that_is_wrong_says_how(world: World, viewer: "TestClient") -> None:
-    for path, said in WRONG:
+    for path, said in (
+        ("batches?state=open", "state = 'open' is not known"),
+        ("batches?before=x", "before = 'x' is not a whole number"),
+        ("dead-letters?partition=x", "partition = 'x' is no partition"),
+        ("dead-letters?partition=tópic/0", "is no partition"),
+        ("dead-letters?reason=ü", "reason = 'ü' is not known"),
+        ("replay?what=x", "what = 'x' is not known"),
+        ("dead-letters?skip=99999", "only the first 10,000 dead letters"),
+        ("?span=2h", "span = '2h' is not known"),
+        ("?first=yesterday", "first = 'yesterday' is not a time"),
+        ("?first=2026-01-01T00:00&last=2026-12-01T00:00", "a span of 334 days is longer"),
+        ("?first=2026-01-02T00:00&last=2026-01-01T00:00", "before it begins"),
+        ("minute", "at = '' is not a time"),
+        ("minute?at=2026-01-02T00:00Z", "has a zone"),
+        ("?last=9999-12-31T23:59", "is far away"),
+        ("?first=0001-01-01T00:00", "is far away"),
+        ("batches?export=letters", "this page has no table 'letters'"),
+        ("batches?export=batches&as=xml", "as = 'xml' is not known"),
+    ):
         answer = viewer.get(f"/tally/pipelines/{world.name}/{path}")
         assert answer.status_code == 400, path
         assert said in unescape(answer.text)
@@ -310,9 +301,7 @@ def test_times_that_no_calendar_has_end_no_page(
         topic = f"{world.topic}_{number}"
         world.create_topic(1, topic, **{option: str(ms)})
         world.configure(topics=[topic])
-        producer = world.producer()
-        producer.produce(topic, b"a line", partition=0, **stamped)
-        assert producer.flush(60) == 0
+        world.produce(["a line"], topic=topic, fields=stamped)
         pages = Pages(world, viewer)
         assert "expires in" not in pages.shows("kafka") + pages.shows("strips")
         scrape = viewer.get("/tally/metrics", headers={"Authorization": f"Bearer {metrics_token}"})
@@ -320,9 +309,7 @@ def test_times_that_no_calendar_has_end_no_page(
         assert f'tally_lag_offsets{{pipeline="{world.name}"}} 1.0' in scrape.text
 
 
-def test_the_page_of_a_run_shows_its_own_pipelines_replay(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runs_page_shows_its_own_replay(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a run has handed on; without what the replay has changed, if that takes too long."""
     from tally.airflow.console import steering_pages  # warns when it is imported
 
@@ -347,28 +334,22 @@ def test_the_page_of_a_run_shows_its_own_pipelines_replay(
 
 def test_pipelines_are_told_apart(world: World, viewer: "TestClient") -> None:
     """The right to one is none to another; one with mistakes shows them, and changes no other."""
-    world.produce(["a line"])
-    batch, other = world.planned(), f"{world.name}_b"
+    batch, other = world.planned(["a line"]), f"{world.name}_b"
     wrong = {"a_wrong_one": {"topics": ["a-topic"], "level": "ERROR"}}
     both = {world.name: world.keys, other: world.keys}
     make_settings(world.stack, world.config, {**both, **wrong})
     for name, batch_id in ((other, batch.batch_id), (world.name, 2**40)):
-        answer = viewer.get(f"/tally/pipelines/{name}/batches/{batch_id}")
-        assert answer.status_code == 404
-        assert f"the ledger has no batch {batch_id}" in answer.text
-    answer = viewer.get("/tally/pipelines/no_such/")
-    assert answer.status_code == 404
-    assert "there are" not in answer.text  # the list above has those that the user may read
+        text = text_of(viewer, f"/tally/pipelines/{name}/batches/{batch_id}", 404)
+        assert f"the ledger has no batch {batch_id}" in text
+    # The list above has those that the user may read.
+    assert "there are" not in text_of(viewer, "/tally/pipelines/no_such/", 404)
     for address in ("/tally/", "/tally/pipelines/a_wrong_one/"):
-        answer = viewer.get(address)
-        assert answer.status_code == 200, answer.text
-        assert "pipelines.a_wrong_one.level" in answer.text
-        assert f'pipelines/{world.name}/"' in answer.text
+        text = text_of(viewer, address)
+        assert "pipelines.a_wrong_one.level" in text
+        assert f'pipelines/{world.name}/"' in text
 
 
-def test_pages_and_checks_say_that_a_dag_is_paused(
-    world: World, run_dag: RunDag, pages: Pages
-) -> None:
+def test_pages_and_checks_tell_of_a_paused_dag(world: World, run_dag: RunDag, pages: Pages) -> None:
     """It is a warning; the page knows it from Airflow, a command with ``--check`` asks for it."""
     from airflow.models import DagModel
     from airflow.utils.session import create_session
@@ -418,9 +399,7 @@ def test_a_ledger_that_cannot_be_read_is_said_without_a_password(
     """The page comes with the error on it; the user of the commits is not taken instead."""
 
     def refused() -> str:
-        answer = viewer.get("/tally/pipelines/error_log/batches")
-        assert answer.status_code == 503
-        return answer.text
+        return text_of(viewer, "/tally/pipelines/error_log/batches", 503)
 
     assert "the console has no user of MySQL to read with" in refused()
     assert "docs/runbook.md" in refused()
@@ -462,9 +441,7 @@ def test_pages_share_a_connection_that_answers(world: World) -> None:
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_a_run_has_a_page(
-    world: World, run_dag: RunDag, viewer: "TestClient", pages: Pages
-) -> None:
+def test_runs_have_pages(world: World, run_dag: RunDag, viewer: "TestClient", pages: Pages) -> None:
     world.produce(["2017-07-30 14:09:08 ERROR a line"] * 3)
     counted = run_dag(world.name)
     (batch,) = [row["batch_id"] for row in world.batches()]
@@ -474,10 +451,9 @@ def test_a_run_has_a_page(
     dry = run_dag(replay, {"reason": "a test"})
     link = dry.xcom("preview", "_link_PreviewLink")
     assert link.startswith("/tally/run?")
-    answer = viewer.get(link)
-    assert answer.status_code == 200, answer.text
-    assert f"<td>{world.topic}/0</td><td>[0, 3)</td>" in answer.text
-    assert "Nothing was changed" in answer.text
+    text = text_of(viewer, link)
+    assert f"<td>{world.topic}/0</td><td>[0, 3)</td>" in text
+    assert "Nothing was changed" in text
     real = run_dag(replay, {"reason": "a test", "dry_run": False})
     assert "1 of 1 batches committed" in pages.of_run(replay, real.run_id)
     assert viewer.get(f"{link}x").status_code == 404
@@ -501,9 +477,7 @@ def test_a_run_has_a_page(
     assert viewer.get(link).status_code == 403
 
 
-def test_the_page_of_a_run_says_why_nothing_was_done(
-    world: World, run_dag: RunDag, pages: Pages
-) -> None:
+def test_a_runs_page_says_why_nothing_was_done(world: World, run_dag: RunDag, pages: Pages) -> None:
     dag_id = f"{world.name}_replay"
     text = pages.of_run(dag_id, run_dag(dag_id, {"reason": "a test", "what": "batch"}).run_id)
     assert "batch_id is not given" in text

@@ -19,6 +19,7 @@ from tests.airflow.dag_run import use_spark
 from tests.airflow.stand_in import commit
 from tests.airflow.tasks import JOB, Count
 from tests.connect_server import ConnectServer
+from tests.minute.steps import abandoned
 from tests.waiting import wait_until
 from tests.world import World
 
@@ -27,16 +28,11 @@ pytestmark = [pytest.mark.airflow, pytest.mark.stack]
 LINE = "2017-07-30 14:09:08 INFO all is well"
 
 
-def plan(world: World, *lines: str) -> int:
-    world.produce(lines)
-    return world.planned().batch_id
-
-
 @pytest.fixture
 def planned(world: World, stand_in: Path) -> int:
     """A planned batch of three lines in two partitions, and the stand-in."""
     world.produce([LINE], 1)
-    return plan(world, LINE, LINE)
+    return world.planned([LINE, LINE]).batch_id
 
 
 @pytest.fixture
@@ -118,12 +114,8 @@ def test_what_an_operator_must_change_fails_for_good_without_spark(
         patch.delenv("AIRFLOW_CONN_TALLY_SPARK")
         with pytest.raises(AirflowFailException, match=r"\[spark-connection\]"):
             Count(world, planned).execute()
-    world.execute(
-        "update batch set state = 'abandoned', abandoned_at = now(), abandoned_by = 'ann',"
-        " reason = 'a test' where batch_id = %s",
-        (planned,),
-    )
-    with pytest.raises(AirflowFailException, match="abandoned by ann: a test"):
+    abandoned(world, planned)
+    with pytest.raises(AirflowFailException, match="abandoned by me: a test"):
         Count(world, planned).execute()
     assert not given.exists()
 
@@ -248,7 +240,8 @@ def test_a_killed_task_leaves_nothing_and_the_next_attempt_counts_on_the_server(
     user = {"login": world.name, "password": connect.token}  # a name of the world's own
     server = {"conn_type": "spark_connect", "host": "localhost", "port": connect.port}
     monkeypatch.setenv("AIRFLOW_CONN_TALLY_SPARK", json.dumps({**server, **user}))
-    batch_id = plan(world, "2017-07-30 14:09:08 ERROR one", "2017-07-30 14:09:09 ERROR two", "none")
+    lines = ["2017-07-30 14:09:08 ERROR one", "2017-07-30 14:09:09 ERROR two", "none"]
+    batch_id = world.planned(lines).batch_id
     # Spark waits for records that never come: long enough to be killed in the middle.
     world.execute("update segment set until_offset = 4 where batch_id = %s", (batch_id,))
     count = Count(world, batch_id)

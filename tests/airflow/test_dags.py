@@ -170,9 +170,7 @@ def test_dags_say_whose_they_are_and_what_they_do(bag: DagBag) -> None:
     assert [(a.name, a.uri) for a in count.outlets] == [table]
 
 
-def test_a_dag_survives_serialisation(
-    bag: DagBag, parse: Parse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dag_is_stored_whole(bag: DagBag, parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the scheduler reads back is what was parsed, and the same at each parse."""
     again = parse()
     for dag in of_kind(bag, *KINDS):

@@ -168,9 +168,7 @@ def deciding(world: World, **fixed: Any) -> Callable[..., str]:
 
 @pytest.mark.parametrize("cut", Cut)
 @pytest.mark.parametrize("accept", [True, False])
-def test_an_answer_whose_commit_was_not_answered_is_given_again(
-    lossy: World, accept: bool, cut: Cut
-) -> None:
+def test_an_answer_in_doubt_is_given_again(lossy: World, accept: bool, cut: Cut) -> None:
     """As the task's retry does: whether it was applied or not, the outcome is the same."""
     give = deciding(lossy, accept=accept, by="ann", reason="r")
     with proxied(lossy, cut) as (_, broken), pytest.raises(CommitUnansweredError):

@@ -12,7 +12,7 @@ from tally.airflow.driver import DriverHook
 from tally.spark.driver_log import is_noise
 from tests.airflow.dag_run import AIRFLOW, RunDag, use_spark
 from tests.airflow.tasks import Tasks
-from tests.minute.steps import ERROR, accept
+from tests.minute.steps import ERROR, accept, count
 from tests.world import World
 
 pytestmark = [*AIRFLOW, pytest.mark.stack]
@@ -139,9 +139,7 @@ def test_a_failed_count_makes_the_run_red(
 
 def test_an_audit_prunes_unless_it_finds_a_violation(world: World, run_dag: RunDag) -> None:
     """What Kafka still holds stays, however old; and so does what is younger than the limit."""
-    for _ in range(3):
-        world.produce([INFO] * 2, 0)
-        world.minute()
+    count(world, *[[INFO] * 2] * 3)
     world.delete_records(0, before=4)
     first, _, third = (batch["batch_id"] for batch in world.batches())
     world.execute(

@@ -14,6 +14,7 @@ from tally.pipeline.replay import run_or_replan
 from tests.airflow.dag_run import AIRFLOW, RunDag
 from tests.airflow.stand_in import commit
 from tests.airflow.tasks import Count, Tasks
+from tests.minute import steps
 from tests.world import World
 
 pytestmark = [*AIRFLOW, pytest.mark.stack]
@@ -35,10 +36,6 @@ def counted(world: World) -> World:
         world.produce([line] * 3, partition)
         world.minute()
     return world
-
-
-def replays(world: World) -> list[Any]:
-    return world.rows("select * from replay where pipeline = %s order by replay_id", (world.name,))
 
 
 def previewed(world: World, conf: Mapping[str, Any], **options: Any) -> Tasks:
@@ -70,7 +67,7 @@ def test_a_dry_run_shows_and_writes_nothing(counted: World, run_dag: RunDag) -> 
     assert shown["rows"][0][:4] == [f"{counted.topic}/0", "[0, 3)", "3", "1 segment"]
     assert shown["refused"] is None
     assert "counted by: the current rules: level ERROR; format fixed" in shown["says"]
-    assert replays(counted) == []
+    assert counted.replays() == []
     assert len(counted.batches()) == 2
 
 
@@ -80,8 +77,7 @@ def test_failed_batches_leave_the_run_red_until_it_is_cleared(
 ) -> None:
     """Each batch is a task with a name; a cleared run finds its replay and counts what is left."""
     counted.configure(max_records_per_partition=3)
-    counted.produce([INFO] * 2)
-    counted.minute()
+    steps.count(counted, [INFO] * 2)
     dag_id, conf = f"{counted.name}_replay", {**REAL, "topic": counted.topic, "partitions": "0"}
     monkeypatch.setenv("STAND_IN", "exit=4")
     red = run_dag(dag_id, conf)
@@ -91,7 +87,7 @@ def test_failed_batches_leave_the_run_red_until_it_is_cleared(
     monkeypatch.setenv("STAND_IN", "commit")
     green = run_dag(dag_id, conf, again=True)
     assert (green.state, green.tasks) == ("success", GREEN)
-    (replay,) = replays(counted)
+    (replay,) = counted.replays()
     assert (replay["state"], replay["run_id"]) == ("done", red.run_id)
     assert replay["requested_by"] == f"airflow:{dag_id}:dag_test"
     first, second = [b["batch_id"] for b in counted.batches() if b["replay_id"]]
@@ -106,13 +102,12 @@ def test_failed_batches_leave_the_run_red_until_it_is_cleared(
     assert counted.offsets() == {0: (0, 5), 1: (0, 3)}
     assert counted.audit().holds
     previewed(counted, REAL, run_id="another").run("request")
-    assert len(replays(counted)) == 2
+    assert len(counted.replays()) == 2
 
 
 def test_a_batch_that_was_replanned_by_a_driver_that_died_is_followed(world: World) -> None:
     """Another replay came first: the task has the old id and reports the batch that replaced it."""
-    world.produce([ERROR, WARN, WARN])
-    world.minute()
+    steps.count(world, [ERROR, WARN, WARN])
     world.configure(levels=["WARN"])
     other = world.ask_replay()
     run = previewed(world, REAL)
@@ -147,7 +142,7 @@ def test_a_batch_that_was_replanned_by_a_driver_that_died_is_followed(world: Wor
     assert (outcome["minutes_changed"], outcome["lines_more"], outcome["lines_fewer"]) == (1, 2, 0)
     assert outcome["changed"].endswith("2017-07-30 14:09: 2 lines more, 0 fewer")
     assert world.counts() == {"2017-07-30 14:09": 2}
-    faster, replay = replays(world)
+    faster, replay = world.replays()
     assert faster["state"] == replay["state"] == "done"
     dag_id = f"{world.name}_replay"
     of_run = run_batches(world.context(), world.name, dag_id, "r", replay["replay_id"])
@@ -174,7 +169,7 @@ def test_what_cannot_be_done_is_red_in_the_first_task(
     counted.minute()
     counted.minute()
     assert "3 batches are more than the 1 tasks" in refused(counted, REAL)
-    assert replays(counted) == []
+    assert counted.replays() == []
 
 
 def test_a_partly_expired_request_says_what_to_fill_in_for_the_rest(counted: World) -> None:
@@ -193,15 +188,14 @@ def test_a_real_run_reprocesses_exactly_what_was_shown(counted: World) -> None:
     """What was counted since is left out; what was replaced since is refused."""
     seen, late = previewed(counted, DRY), previewed(counted, REAL, run_id="late")
     bound = bound_to(seen)
-    counted.produce([INFO] * 5, 0)
-    counted.minute()
+    steps.count(counted, [INFO] * 5)
     run = previewed(counted, bound)
     (batch,) = run.run("request")
     with pytest.raises(AirflowFailException, match="Next: clear the red tasks"):
         run.run("outcome")
     counted.run(int(batch["batch"]))
     run.run("outcome")
-    (replay,) = replays(counted)
+    (replay,) = counted.replays()
     assert replay["request"] == seen.xcoms["preview", "preview"]["request"]
     assert run.xcoms["outcome", "outcome"]["records"] == 6
     with pytest.raises(AirflowFailException, match=f"{OUTDATED}.* trigger the DAG again"):
@@ -213,7 +207,7 @@ def test_a_real_run_reprocesses_exactly_what_was_shown(counted: World) -> None:
         (other, "`shown` is of a preview of another request"),
     ):
         assert said in refused(counted, conf, run_id="another")
-    assert len(replays(counted)) == 1
+    assert len(counted.replays()) == 1
 
 
 def test_a_real_run_under_other_rules_than_the_previews_is_refused(counted: World) -> None:
@@ -221,7 +215,7 @@ def test_a_real_run_under_other_rules_than_the_previews_is_refused(counted: Worl
     bound = bound_to(previewed(counted, DRY))
     counted.configure(levels=["ERROR", "INFO"])
     assert OUTDATED in refused(counted, bound)
-    assert replays(counted) == []
+    assert counted.replays() == []
     assert previewed(counted, bound_to(previewed(counted, DRY))).run("request")
 
 

@@ -124,8 +124,7 @@ def test_a_re_created_topic_is_counted_once_it_is_adopted(tally: Call, world: Wo
 
 def test_an_abandoned_batch_gives_its_offsets_back(tally: Call, world: World) -> None:
     """First shown, then done; the next plan takes the same offsets."""
-    world.produce([LINE] * 3, 0)
-    planned = world.planned()
+    planned = world.planned([LINE] * 3)
     batch_id = str(planned.batch_id)
     assert "would be abandoned" in tally("abandon", batch_id, *REASON, "--dry-run").stdout
     assert [b["state"] for b in world.batches()] == ["planned"]

@@ -1,9 +1,10 @@
-"""What the demonstration finds in the ledger while it runs."""
+"""What the demonstration finds in the ledger and in Kafka while it runs."""
 
 import pytest
 
 from tally.ledger.batches import abandon
 from tally_local.demo.commits import Commits
+from tally_local.demo.show import waits
 from tests.cli.conftest import LINE
 from tests.world import World
 
@@ -12,8 +13,11 @@ pytestmark = pytest.mark.stack
 
 def test_every_batch_is_found_once_when_it_is_committed(world: World) -> None:
     """Also a replay's that was planned before a minute batch and is committed after it."""
+    assert not waits(world.context(), world.pipeline)
     world.produce([LINE] * 3)
+    assert waits(world.context(), world.pipeline)
     world.minute()
+    assert not waits(world.context(), world.pipeline)
     commits = Commits(world.database, world.name)
 
     def found() -> list[int]:
@@ -28,7 +32,6 @@ def test_every_batch_is_found_once_when_it_is_committed(world: World) -> None:
     assert found() == [minute.batch.batch_id]
     world.run(replayed)
     assert found() == [replayed]
-    world.produce([LINE])
-    planned = world.planned().batch_id
+    planned = world.planned([LINE]).batch_id
     world.database.run(lambda tx: abandon(tx, planned, by="ann", reason="a test"))
     assert found() == []

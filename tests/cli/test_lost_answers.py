@@ -15,9 +15,7 @@ pytestmark = pytest.mark.stack
 
 
 @pytest.mark.parametrize("cut", Cut)
-def test_a_lost_answer_is_told_as_such_with_what_shows_the_outcome(
-    tally: Call, world: World, cut: Cut
-) -> None:
+def test_a_lost_answer_names_what_shows_the_outcome(tally: Call, world: World, cut: Cut) -> None:
     was_applied = cut is Cut.ANSWER_LOST
 
     def decide(

@@ -153,9 +153,7 @@ def test_a_signal_while_spark_starts_says_how_to_resume(world: World, tally: Cal
 
 
 @pytest.mark.usefixtures("quiet_java")
-def test_a_spark_without_memory_says_what_to_set(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_heap_says_what_to_set(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large records of a topic that is well compressed; with fewer at once the batch is counted.
 
     As few at once a format is tried on; stderr has none of the lines that Spark writes.

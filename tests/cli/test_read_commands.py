@@ -21,8 +21,7 @@ pytestmark = pytest.mark.stack
 
 def test_status_sets_the_ledger_beside_kafka(tally: Call, world: World) -> None:
     committed = commit(world, *[LINE] * 3)
-    world.produce([LINE] * 5, 0)
-    opened = world.planned()
+    opened = world.planned([LINE] * 5)
     world.produce([LINE] * 2, 1)
 
     document = tally("status", "--json").document
@@ -176,8 +175,7 @@ def test_batches_are_listed_newest_first_and_shown(tally: Call, world: World) ->
     world.produce([LINE] * 2, 0)
     first = commit(world, *[LINE] * 2, partition=1)
     second = commit(world, *[LINE] * 2)
-    world.produce([LINE] * 2, 0)
-    opened = world.planned()
+    opened = world.planned([LINE] * 2)
 
     def listed(*options: str) -> list[int]:
         found = tally("batches", *options, "--json").document["batches"]

@@ -22,15 +22,10 @@ def count(world: World, *sizes: int, partition: int = 0) -> list[int]:
 
 
 def replays(world: World) -> list[tuple[int, str]]:
-    rows = world.rows(
-        "select replay_id, state from replay where pipeline = %s order by replay_id", (world.name,)
-    )
-    return [(row["replay_id"], row["state"]) for row in rows]
+    return [(row["replay_id"], row["state"]) for row in world.replays()]
 
 
-def test_a_dry_run_shows_everything_and_writes_nothing(
-    tally: Call, world: World, tmp_path: Path
-) -> None:
+def test_a_dry_run_shows_all_and_writes_nothing(tally: Call, world: World, tmp_path: Path) -> None:
     """Ranges asked and widened, what is replaced, what Kafka holds; no reason is needed."""
     count(world, 3, 3, 3)
     count(world, 2, partition=1)

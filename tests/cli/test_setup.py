@@ -52,10 +52,8 @@ def test_migrate_says_before_what_it_does(tally: Call, world: World, empty_datab
     assert tally("audit", world.name).exit_code == 0
     checks = examined(tally)
     assert not_well(checks, "mysql.") == NOT_DURABLE
-    root = world.connect_as_root(database=None)
-    with root as connection, connection.cursor() as cursor:
-        cursor.execute(f"select log_count from `{empty_database}`.`{world.name}`")
-        assert cursor.fetchall() == [{"log_count": 1}]
+    counted = world.rows(f"select log_count from `{empty_database}`.`{world.name}`")
+    assert counted == [{"log_count": 1}]
 
 
 def test_the_grants_of_the_runbook_suffice(tally: Call, world: World, empty_database: str) -> None:
@@ -126,9 +124,7 @@ def test_the_doctor_finds_a_compacted_topic_and_a_user_of_the_console_who_may_wr
     assert checks["console.rights"]["health"] == "fail"
 
 
-def test_the_doctor_finds_servers_that_are_down(
-    tally: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_doctor_finds_stopped_servers(tally: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is one failed check with what to do; the others are still made."""
     monkeypatch.setenv("TALLY_MYSQL__PORT", "1")
     monkeypatch.setenv("TALLY_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")

@@ -89,9 +89,7 @@ def test_the_newest_records_of_a_topic_are_tried(tally: Call, world: World) -> N
     assert 'continuation_lines = "unmatched" leaves 1 of them out' in text
 
 
-def test_what_is_understood_by_no_format_is_shown(
-    tally: Call, world: World, tmp_path: Path
-) -> None:
+def test_what_no_format_understands_is_shown(tally: Call, world: World, tmp_path: Path) -> None:
     """The format that was asked for is; of JSON with other keys these are named."""
     tally("format", "try", world.topic).ends(2, f"{world.topic} has no lines")
     world.produce(["nothing"], 0)

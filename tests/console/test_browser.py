@@ -431,9 +431,7 @@ def test_tally_is_a_part_of_airflows_pages(running: RunningStack, open_window: O
     expect(other.framed.locator('select[name="kind"]')).to_have_value("replay")
 
 
-def test_the_demonstration_counts_two_batches_and_stops_the_servers(
-    running: RunningStack, tmp_path: Path
-) -> None:
+def test_the_demonstration_counts_two_batches_and_stops_the_servers(running: RunningStack) -> None:
     """It takes over those that run; each minute is counted by the schedule of the real DAG."""
     (running.folder / "tally.toml").write_bytes((PROJECT / "tally.toml").read_bytes())
     (running.folder / "dags" / "tally_pipelines.py").touch()  # Airflow parses it without delay

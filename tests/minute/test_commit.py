@@ -15,35 +15,16 @@ import pymysql
 import pytest
 from pymysql.constants import CLIENT
 
-from tally import __version__
-from tally.app.migrate import migrate
+from tally import __version__, errors, model
 from tally.config.servers import MySQLSettings
 from tally.deliveries.choice import delivery_of
 from tally.deliveries.contract import Result
-from tally.errors import (
-    CountOverflowError,
-    DataLossError,
-    FencedError,
-    MySQLUnavailableError,
-    RetryableError,
-    StatementError,
-    TransactionRetryError,
-)
 from tally.ledger import batches
 from tally.ledger.commit import check_written
 from tally.ledger.contributions import CONTRIBUTIONS_PER_INSERT
 from tally.ledger.dead_letters import DEAD_LETTERS_PER_INSERT
 from tally.ledger.results import lines_by_minute
 from tally.ledger.tables import Tables
-from tally.model import (
-    Batch,
-    Contribution,
-    DeadLetter,
-    KafkaSnapshot,
-    PartitionSnapshot,
-    SegmentTotals,
-    TopicSnapshot,
-)
 from tally.mysql.connection import connect
 from tally.mysql.errors import CommitUnansweredError
 from tally.mysql.transactions import Connection, Transaction
@@ -62,23 +43,25 @@ pytestmark = pytest.mark.stack
 MINUTE = f"{AT}:00"
 
 
-def planned(world: World) -> Batch:
+def planned(world: World) -> model.Batch:
     """A planned batch over three records in each of the two partitions."""
     for partition in (0, 1):
         world.produce([ERROR] * 3, partition)
     return world.planned()
 
 
-def claimed(world: World, batch: Batch, by: str = "test") -> Batch:
+def claimed(world: World, batch: model.Batch, by: str = "test") -> model.Batch:
     return world.database.run(lambda tx: batches.claim(tx, batch.batch_id, by))
 
 
-def result(batch: Batch, *, minutes: Mapping[str, int] | None = None, letters: int = 0) -> Result:
+def result(
+    batch: model.Batch, *, minutes: Mapping[str, int] | None = None, letters: int = 0
+) -> Result:
     """Counts of the batch: the same minutes, and so many dead letters, in each segment."""
     ranges = [segment.range for segment in batch.segments]
     return Result(
         totals={
-            r.partition: SegmentTotals(
+            r.partition: model.SegmentTotals(
                 records=r.offsets,
                 matched=r.offsets - letters,
                 unmatched=0,
@@ -89,12 +72,12 @@ def result(batch: Batch, *, minutes: Mapping[str, int] | None = None, letters: i
             for r in ranges
         },
         contributions=[
-            Contribution(partition=r.partition, log_time=minute, log_count=lines)
+            model.Contribution(partition=r.partition, log_time=minute, log_count=lines)
             for r in ranges
             for minute, lines in (minutes or {MINUTE: r.offsets - letters}).items()
         ],
         dead_letters=[
-            DeadLetter(
+            model.DeadLetter(
                 partition=r.partition, offset=at, reason="no-time", value=b"x", value_bytes=1
             )
             for r in ranges
@@ -105,9 +88,16 @@ def result(batch: Batch, *, minutes: Mapping[str, int] | None = None, letters: i
     )
 
 
-def commit(world: World, batch: Batch, found: Result) -> bool:
+def commit(world: World, batch: model.Batch, found: Result) -> bool:
     ctx = world.context()
     return commit_once(ctx, batch, ctx.settings.pipeline(world.name), found)
+
+
+def count_one(world: World, **found: Any) -> model.Batch:
+    """A batch that was planned, claimed and committed."""
+    batch = claimed(world, planned(world))
+    assert commit(world, batch, result(batch, **found))
+    return batch
 
 
 def assert_untouched(world: World) -> None:
@@ -120,8 +110,7 @@ def assert_untouched(world: World) -> None:
 def test_a_batch_commits_once(world: World) -> None:
     """One transaction moves the offsets, keeps dead letters and adds to what was counted before."""
     for number in (1, 2):
-        batch = claimed(world, planned(world))
-        assert commit(world, batch, result(batch, letters=1))
+        batch = count_one(world, letters=1)
         assert not commit(world, batch, result(batch, letters=1))
         assert world.counts() == {AT: 4 * number}
         assert world.offsets() == {0: (0, 3 * number), 1: (0, 3 * number)}
@@ -132,7 +121,7 @@ def test_a_batch_commits_once(world: World) -> None:
 def test_an_abandoned_batch_is_fenced(world: World) -> None:
     batch = claimed(world, planned(world))
     abandoned(world, batch.batch_id)
-    with pytest.raises(FencedError, match="abandoned by me: a test"):
+    with pytest.raises(errors.FencedError, match="abandoned by me: a test"):
         commit(world, batch, result(batch))
     assert_untouched(world)
 
@@ -140,7 +129,7 @@ def test_an_abandoned_batch_is_fenced(world: World) -> None:
 def test_what_a_writer_forgets_is_found_before_the_commit(world: World) -> None:
     """Contributions must add up to the totals."""
     batch = claimed(world, planned(world))
-    with pytest.raises(DataLossError, match="not what was counted"):
+    with pytest.raises(errors.DataLossError, match="not what was counted"):
         commit(world, batch, result(batch, minutes={MINUTE: 2}))
     assert_untouched(world)
 
@@ -157,7 +146,7 @@ def test_each_malformed_record_has_its_dead_letter_before_the_commit(
             f"delete d from {table} d join segment s using (segment_id) where s.batch_id = %s",
             (batch.batch_id,),
         )
-        with pytest.raises(DataLossError, match="not what was counted"):
+        with pytest.raises(errors.DataLossError, match="not what was counted"):
             check_written(tx, Tables(result=world.name), batch.batch_id)
 
 
@@ -166,12 +155,11 @@ def test_a_minute_beyond_the_columns_range_commits_nothing_until_it_is_wider(wor
 
     The minute is filled by hand, as two thousand million lines would take too long.
     """
-    first = claimed(world, planned(world))
-    commit(world, first, result(first))
+    count_one(world)
     almost = 2**31 - 6
     world.execute(f"update `{world.name}` set log_count = {almost}")
     batch = claimed(world, planned(world))
-    with pytest.raises(CountOverflowError, match="'log_count'"):
+    with pytest.raises(errors.CountOverflowError, match="'log_count'"):
         commit(world, batch, result(batch))
     assert world.counts() == {AT: almost}
     assert world.batches()[-1]["state"] == "planned"
@@ -186,7 +174,7 @@ def test_a_minute_beyond_the_columns_range_commits_nothing_until_it_is_wider(wor
     assert finding.detail == f"the table says {almost + 6}, segments add up to 12"
     world.execute(f"update `{world.name}` set log_count = 12")
     assert world.audit().holds
-    assert migrate(world.database, world.settings) == []
+    assert world.migrate() == []
 
 
 @pytest.mark.parametrize("cut", Cut)
@@ -203,7 +191,9 @@ def test_a_server_that_breaks_at_every_commit_is_given_up(world: World) -> None:
     batch = claimed(world, planned(world))
     with (
         proxied(world, Cut.BEFORE_COMMIT, times=99) as (proxy, broken),
-        pytest.raises(RetryableError, match="the ledger says that nothing was committed") as caught,
+        pytest.raises(
+            errors.RetryableError, match="the ledger says that nothing was committed"
+        ) as caught,
     ):
         commit(broken, batch, result(batch))
     assert caught.value.next_step.startswith(f"tally run {batch.batch_id}")
@@ -212,9 +202,7 @@ def test_a_server_that_breaks_at_every_commit_is_given_up(world: World) -> None:
 
 
 @pytest.mark.parametrize("ending", ["committed", "has replaced", "abandoned"])
-def test_a_commit_that_never_arrived_is_not_taken_for_another_attempts(
-    world: World, ending: str
-) -> None:
+def test_a_commit_that_never_arrived_is_not_taken_for_anothers(world: World, ending: str) -> None:
     """The connection breaks, and another attempt owns the batch before the ledger is asked."""
     batch = claimed(world, planned(world))
     opened: list[MySQLSettings] = []
@@ -231,13 +219,13 @@ def test_a_commit_that_never_arrived_is_not_taken_for_another_attempts(
         if ending == "committed":
             assert not commit(broken, batch, result(batch))
         else:
-            with pytest.raises(FencedError, match=ending):
+            with pytest.raises(errors.FencedError, match=ending):
                 commit(broken, batch, result(batch))
     assert world.counts() == ({AT: 6} if ending == "committed" else {})
     assert world.audit().holds
 
 
-def end_elsewhere(world: World, batch: Batch, ending: str) -> None:
+def end_elsewhere(world: World, batch: model.Batch, ending: str) -> None:
     if ending == "abandoned":
         abandoned(world, batch.batch_id)
         return
@@ -263,8 +251,7 @@ def test_a_deadlock_runs_the_transaction_again(world: World) -> None:
     """MySQL rolls back our transaction, the smaller one: it is run again and counts once."""
     first, second = "2017-07-30 14:09:00", "2017-07-30 15:00:00"
     both = {first: 1, second: 2}
-    batch = claimed(world, planned(world))
-    assert commit(world, batch, result(batch, minutes=both))
+    count_one(world, minutes=both)
     batch = claimed(world, planned(world))
     attempts: list[object] = []
 
@@ -305,7 +292,7 @@ def test_a_lock_that_is_held_too_long_rolls_back(world: World, lock: str) -> Non
     with closing(world.connect_as_root()) as root, root.cursor() as cursor:
         cursor.execute(lock.format(world.name))
         with (
-            pytest.raises(TransactionRetryError, match="Lock wait timeout"),
+            pytest.raises(errors.TransactionRetryError, match="Lock wait timeout"),
             database.transaction() as tx,
         ):
             delivery_of(world.pipeline).commit(tx, batch, result(batch))
@@ -326,8 +313,8 @@ def test_a_silent_transaction_loses_its_locks(world: World) -> None:
             inside.set()
             released.wait(60)  # as SIGSTOP would
 
-    def claimed_if_free() -> Batch | None:
-        with suppress(TransactionRetryError):
+    def claimed_if_free() -> model.Batch | None:
+        with suppress(errors.TransactionRetryError):
             return claimed(world, batch)
         return None
 
@@ -337,7 +324,7 @@ def test_a_silent_transaction_loses_its_locks(world: World) -> None:
         successor = wait_until(claimed_if_free)
         assert commit(world, successor, result(successor))
         released.set()
-        with pytest.raises((MySQLUnavailableError, CommitUnansweredError)):
+        with pytest.raises((errors.MySQLUnavailableError, CommitUnansweredError)):
             stopped.result(60)
     assert world.counts() == {AT: 6}
 
@@ -347,7 +334,7 @@ def test_a_read_only_server_is_waited_for(own_world: World) -> None:
     with (
         own_world.global_variable("read_only", 0),  # which the other one also sets
         own_world.global_variable("super_read_only", 1),
-        pytest.raises(MySQLUnavailableError, match="read-only"),
+        pytest.raises(errors.MySQLUnavailableError, match="read-only"),
     ):
         commit(own_world, batch, result(batch))
     assert_untouched(own_world)
@@ -363,25 +350,25 @@ def test_a_dead_letter_larger_than_a_packet_is_refused_whole(own_world: World) -
     ]
     with (
         own_world.global_variable("max_allowed_packet", 1048576),
-        pytest.raises((StatementError, MySQLUnavailableError)),
+        pytest.raises((errors.StatementError, errors.MySQLUnavailableError)),
     ):
         commit(own_world, batch, replace(found, dead_letters=huge))
     assert_untouched(own_world)
 
 
-def planned_over(world: World, partitions: int, offsets: int = 3) -> Batch:
+def planned_over(world: World, partitions: int, offsets: int = 3) -> model.Batch:
     """A claimed batch over more offsets in each of so many partitions, of a Kafka of values."""
     held = world.offsets()
     ends = {n: held.get(n, (0, 0))[1] + offsets for n in range(partitions)}
-    of_topic = TopicSnapshot(
+    of_topic = model.TopicSnapshot(
         topic_id="of values",
-        partitions={n: PartitionSnapshot(earliest=0, end=end) for n, end in ends.items()},
+        partitions={n: model.PartitionSnapshot(earliest=0, end=end) for n, end in ends.items()},
     )
-    kafka = FixedKafka(KafkaSnapshot(cluster_id="of values", topics={world.topic: of_topic}))
+    kafka = FixedKafka(model.KafkaSnapshot(cluster_id="of values", topics={world.topic: of_topic}))
     return claimed(world, world.through(kafka=kafka).planned())
 
 
-def many_chunks(world: World) -> tuple[Batch, Result]:
+def many_chunks(world: World) -> tuple[model.Batch, Result]:
     """A batch of 5,000 records: more minutes and more dead letters than one INSERT holds."""
     batch = planned_over(world, 1, offsets=5000)
     days = (f"2017-07-{day:02} {hour:02}" for day in (1, 2, 3) for hour in range(24))
@@ -396,10 +383,10 @@ def test_a_commit_that_fails_after_many_chunks_leaves_none_of_them(world: World)
     batch, found = many_chunks(world)
 
     def fail() -> None:
-        raise MySQLUnavailableError("the connection broke (a test)")
+        raise errors.MySQLUnavailableError("the connection broke (a test)")
 
     failing = disturbed(world, "^update segment s join json_table", fail)
-    with pytest.raises(MySQLUnavailableError, match="a test"):
+    with pytest.raises(errors.MySQLUnavailableError, match="a test"):
         commit(failing, batch, found)
     assert_untouched(world)
     segment_id = batch.segments[0].segment_id
@@ -437,7 +424,7 @@ def test_a_connection_that_is_cut_inside_the_transaction_is_not_replaced(
 ) -> None:
     """The whole transaction is lost: the rest is not written on another connection."""
     batch = claimed(world, planned(world))
-    with pytest.raises(MySQLUnavailableError):
+    with pytest.raises(errors.MySQLUnavailableError):
         commit(cut_at(world, statement), batch, result(batch, letters=1))
     assert_untouched(world)
     assert commit(world, batch, result(batch, letters=1))
@@ -454,7 +441,7 @@ def test_with_autocommit_left_on_a_failing_commit_leaves_nothing_behind(world: W
 
     careless = world.through(database=replace(world.database, open=then_on))
     batch = claimed(careless, planned(careless))
-    with pytest.raises(DataLossError):
+    with pytest.raises(errors.DataLossError):
         commit(careless, batch, result(batch, minutes={MINUTE: 2}))
     assert_untouched(careless)
     assert commit(careless, batch, result(batch))
@@ -470,11 +457,10 @@ def test_one_partition_that_cannot_move_stops_them_all(world: World, flags: int)
     world = world.through(
         database=replace(world.database, open=partial(connect, client_flag=flags))
     )
-    batch = claimed(world, planned(world))
-    assert commit(world, batch, result(batch))
+    count_one(world)
     batch = claimed(world, planned(world))
     set_position(world, 5, partition=1)
-    with pytest.raises(FencedError, match=r"1 of 2 partitions could move.*/1 at 5"):
+    with pytest.raises(errors.FencedError, match=r"1 of 2 partitions could move.*/1 at 5"):
         commit(world, batch, result(batch))
     assert world.counts() == {AT: 6}
     assert world.offsets()[0] == (0, 3)
@@ -482,8 +468,7 @@ def test_one_partition_that_cannot_move_stops_them_all(world: World, flags: int)
 
 def test_a_servers_limit_of_rows_hides_nothing_from_the_audit(own_world: World) -> None:
     for _ in range(2):
-        batch = claimed(own_world, planned(own_world))
-        assert commit(own_world, batch, result(batch))
+        count_one(own_world)
     with own_world.global_variable("sql_select_limit", 2):
         assert own_world.audit().holds
         set_position(own_world, 7, partition=1)
@@ -508,7 +493,7 @@ def test_a_table_that_is_altered_under_a_commit_is_altered_behind_it(world: Worl
         # The last step but one: the check of what was written fails.
         checked = r"^select s\.segment_id, s\.state, .* written_matched"
         altered = disturbed(world, checked, alter_meanwhile)
-        with pytest.raises(DataLossError):
+        with pytest.raises(errors.DataLossError):
             commit(altered, batch, result(batch, minutes={MINUTE: 2}))
     assert_untouched(world)
     assert "note" in world.rows(f"show create table `{world.name}`")[0]["Create Table"]
@@ -529,9 +514,8 @@ def full(world: World, tmp_path: Path) -> Iterator[World]:
     try:
         full = replace(world, stack=stack, config=tmp_path / "full.toml")
         full.configure()
-        migrate(full.database, full.settings)
-        with closing(full.connect_as_root()) as root, root.cursor() as cursor:
-            cursor.execute("alter table segment_count tablespace = innodb_system")
+        full.migrate()
+        full.as_root("alter table tally.segment_count tablespace = innodb_system")
         yield full
     finally:
         stack.down()
@@ -549,7 +533,7 @@ def fill(world: World) -> None:
 def test_on_a_full_disk_nothing_is_committed_until_there_is_room(full: World) -> None:
     batch, found = many_chunks(full)
     fill(full)
-    with pytest.raises(StatementError, match="is full") as caught:
+    with pytest.raises(errors.StatementError, match="is full") as caught:
         commit(full, batch, found)
     assert caught.value.next_step.startswith("free disk space")
     assert_untouched(full)

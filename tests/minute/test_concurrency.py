@@ -52,8 +52,7 @@ def commit_under_way(world: World) -> AbstractContextManager[tuple[Future[Ran], 
 
 def test_records_that_expire_behind_a_read_are_counted(world: World) -> None:
     """Kafka may lose records after a complete read; no plan abandons the batch."""
-    world.produce([ERROR] * 5)
-    batch_id = world.planned().batch_id
+    batch_id = world.planned([ERROR] * 5).batch_id
     plans: list[Planned] = []
 
     def expire() -> None:
@@ -118,8 +117,7 @@ def test_what_prune_forgets_is_still_lost_by_an_adoption(world: World) -> None:
 
     It is lost with the old topic, and an attempt that has read it is fenced.
     """
-    world.produce([ERROR] * 5)
-    batch = claimed(world, world.planned())
+    batch = claimed(world, world.planned([ERROR] * 5))
     steps.abandoned(world, batch.batch_id)
     prune(world.context(), world.name, timedelta(), lambda *_: None)
     adopt(world, "another generation", "a cluster", {0: 0, 1: 0})
@@ -149,12 +147,7 @@ def clocked(world: World, clock: ManualClock) -> World:
 
 @pytest.mark.parametrize(
     "jumps",
-    [
-        (NONE, HOUR, DECADE),
-        (NONE, -HOUR, -DECADE),
-        (NONE, DECADE, NONE),
-        (DECADE, -DECADE, DECADE),
-    ],
+    [(NONE, HOUR, DECADE), (NONE, -HOUR, -DECADE), (NONE, DECADE, NONE), (DECADE, -DECADE, DECADE)],
     ids=["forwards", "backwards", "there and back", "to and fro"],
 )
 def test_a_clock_that_jumps_between_plan_claim_and_commit_loses_and_doubles_nothing(

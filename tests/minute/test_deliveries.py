@@ -17,18 +17,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tally import errors
 from tally.aggregates.counts import CountRequest, Counts
-from tally.app.migrate import migrate, missing
+from tally.app.migrate import missing
 from tally.app.outcomes import batch_outcome
-from tally.errors import (
-    ConfigError,
-    FencedError,
-    MalformedFloodError,
-    PackageMissingError,
-    ReadError,
-    RecordTimestampError,
-    TallyError,
-)
 from tally.ledger import batches
 from tally.pipeline.context import Reader
 from tally.pipeline.replay import run_or_replan
@@ -49,10 +41,7 @@ KEEPING = ("rows", "procedure", "files")
 
 @pytest.fixture
 def world(
-    migrated: Stack,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+    migrated: Stack, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Delivery:
     """A topic of four partitions, by the delivery of the test."""
     delivery, _, by_spark = getattr(request, "param", "partition").partition(" ")
@@ -95,7 +84,7 @@ def test_a_read_is_counted_and_kept_as_it_was_written(
         levels=LEVELS,
         max_malformed_ratio=1,
     )
-    migrate(world.database, world.settings)
+    world.migrate()
     written = {(0, topics[0]): [*MIXED, *BAD, *LINES], (1, topics[0]): LONG + ODD, (0, other): BAD}
     for (partition, topic), lines in written.items():
         world.produce(lines, partition, topic=topic)
@@ -107,8 +96,7 @@ def test_a_read_is_counted_and_kept_as_it_was_written(
     assert world.run_open(spark) == []
 
     beside = replace(world, config=tmp_path / "b.toml", name=f"{world.name}_b")
-    beside.configure(delivery="batch", files_url=None)
-    migrate(beside.database, beside.settings)
+    beside.migrate(delivery="batch", files_url=None)
     assert all(ran.committed for ran in beside.run_open())
     table = "select * from `{}` order by 1, 2, 3, 4, 5"
     assert world.rows(table.format(world.name)) == beside.rows(table.format(beside.name))
@@ -150,23 +138,20 @@ def test_a_partition_that_fails_keeps_no_other_from_its_commit(
     world: Delivery, spark: SparkSession
 ) -> None:
     """One has a hole, one a flood of malformed records, one too many series; all is told."""
-    world.configure(labels=["key"], max_series_per_batch=2, max_malformed_per_batch=3)
-    migrate(world.database, world.settings)
+    world.migrate(labels=["key"], max_series_per_batch=2, max_malformed_per_batch=3)
     produce_transaction(world, LINES[:1], 0)
     world.produce(LINES, 1)
     world.produce(BAD, 2)
-    producer = world.producer()
     for key in "abc":
-        producer.produce(world.topic, LINES[0], key=key, partition=3)
-    producer.flush(30)
-    with pytest.raises(TallyError) as raised:
+        world.produce(LINES[:1], 3, fields={"key": key})
+    with pytest.raises(errors.TallyError) as raised:
         world.run_open(spark)
     for told in ("1 records of 2", "4 of 4 records are malformed", "give 3 rows"):
         assert told in str(raised.value)
     assert world.states() == {0: "abandoned", 1: "live", 2: "planned", 3: "planned"}
     assert world.counts() == COUNTED
     assert [block.partition for block in world.plan().blocks] == [0]
-    with pytest.raises(TallyError, match="4 of 4 records are malformed"):
+    with pytest.raises(errors.TallyError, match="4 of 4 records are malformed"):
         world.count_lines(1)
     assert world.counts() == times(2)
     world.configure(max_malformed_per_batch=4, max_series_per_batch=3)
@@ -224,7 +209,7 @@ def test_an_attempt_commits_only_the_partitions_that_it_still_owns(
 ) -> None:
     ids = world.planned_in(0, 1)
     reader = disturbed(world, lambda: world.database.run(lambda tx: disturb(tx, ids[0])))
-    with pytest.raises(FencedError, match=told):
+    with pytest.raises(errors.FencedError, match=told):
         world.run_all(ids, reader)
     assert world.states()[1] == "live"
     assert world.counts() == COUNTED
@@ -236,7 +221,7 @@ def test_an_attempt_commits_only_the_partitions_that_it_still_owns(
 def test_a_batch_that_was_abandoned_before_holds_up_no_other(world: Delivery) -> None:
     ids = world.planned_in(0, 1)
     world.database.run(lambda tx: batches.abandon(tx, ids[0], by="ann", reason="a test"))
-    with pytest.raises(FencedError, match="was abandoned by ann"):
+    with pytest.raises(errors.FencedError, match="was abandoned by ann"):
         world.run_all(ids)
     assert world.states() == {0: "abandoned", 1: "live"}
     outcome = batch_outcome(world.context(), ids)
@@ -254,7 +239,7 @@ def test_a_topic_that_is_created_again_under_the_read_commits_nothing(world: Del
         world.create_topic(4)
         world.produce(LINES, 0)
 
-    with pytest.raises(TallyError, match=r"another topic id|no longer holds"):
+    with pytest.raises(errors.TallyError, match=r"another topic id|no longer holds"):
         world.run_all(ids, disturbed(world, create_again))
     assert world.counts() == {}
     assert world.offsets()[0] == (0, 0)
@@ -272,7 +257,7 @@ def test_a_partition_is_read_by_one_task(world: Delivery, spark: SparkSession) -
     with world.context(spark).open_reader() as reader:
         ((_, totals),) = reader.count_each([request], _records)
     assert totals == 40
-    with pytest.raises(ConfigError, match='delivery = "partition" commits each partition'):
+    with pytest.raises(errors.ConfigError, match='delivery = "partition" commits each partition'):
         world.configure(reader={"minPartitions": "8"})
 
 
@@ -282,10 +267,10 @@ def _records(_: CountRequest, counts: Counts) -> int:
 
 def test_a_task_with_two_partitions_is_refused() -> None:
     batch = pa.RecordBatch.from_pydict({"partition": pa.array([1, 1, 2], pa.int32())})
-    with pytest.raises(ReadError, match="two partitions, 1 and 2"):
+    with pytest.raises(errors.ReadError, match="two partitions, 1 and 2"):
         list(add_up([batch], ["partition"], [], []))
     each = [batch.slice(0, 2), batch.slice(2)]
-    with pytest.raises(ReadError, match="two partitions"):
+    with pytest.raises(errors.ReadError, match="two partitions"):
         list(add_up(each, ["partition"], ["partition"], []))
 
 
@@ -298,12 +283,10 @@ def test_a_partition_that_spark_cannot_read_holds_up_no_other(
     world.configure(topics=[odd])
     for partition in (0, 1):
         world.produce(LINES, partition, topic=odd)
-    producer = world.producer()
-    producer.produce(odd, LINES[0], partition=0, timestamp=2**63 // 1000 + 1)
-    assert producer.flush(30) == 0
+    world.produce(LINES[:1], topic=odd, fields={"timestamp": 2**63 // 1000 + 1})
     ids = [batch.batch_id for batch in world.plan().batches]
     committed: list[int] = []
-    with pytest.raises(RecordTimestampError, match=f"{odd}/0") as failure:
+    with pytest.raises(errors.RecordTimestampError, match=f"{odd}/0") as failure:
         run_or_replan(
             world.context(spark), ids, on_ran=lambda ran: committed.append(ran.batch.batch_id)
         )
@@ -318,7 +301,7 @@ def test_executors_with_another_version_commit_nothing(
     """What the ledger records as the version is the one that has counted."""
     ids = world.planned_in(0)
     monkeypatch.setattr("tally.pipeline.run_partitions.__version__", "0.0.0")
-    with pytest.raises(PackageMissingError, match=r"the driver's has 0\.0\.0"):
+    with pytest.raises(errors.PackageMissingError, match=r"the driver's has 0\.0\.0"):
         world.run_all(ids, spark)
     assert world.states() == {0: "planned"}
 
@@ -331,7 +314,7 @@ def test_a_flood_of_malformed_records_is_not_kept(world: Delivery, spark: SparkS
     """Nothing of it could be committed: neither its values nor its lines are written on."""
     world.configure(max_malformed_per_batch=10)
     world.produce(["what is this"] * 60 + LINES * 2_000, 0)
-    with pytest.raises(MalformedFloodError, match="60 of 8060 records"):
+    with pytest.raises(errors.MalformedFloodError, match="60 of 8060 records"):
         world.run_open(spark)
     assert world.all_kept() == 0
 
@@ -340,15 +323,13 @@ JSON_FORMAT = {"json": {"time": "t", "level": "l"}, "time_format": "yyyy-MM-dd H
 
 
 @by("rows")
-def test_of_lines_with_the_same_key_the_first_is_shown(
-    world: Delivery, spark: SparkSession
-) -> None:
+def test_of_lines_with_one_key_the_first_is_shown(world: Delivery, spark: SparkSession) -> None:
     """First by partition and offset; a line without the key is always shown, a replay decides."""
     world.configure(row_key=["request"], line_format=JSON_FORMAT)
     assert missing(world.database, world.settings) == [
         f"view {world.name}_rows of the lines of {world.name}"
     ]
-    migrate(world.database, world.settings)
+    world.migrate()
     assert missing(world.database, world.settings) == []
 
     def said(request: str | None, level: str = "ERROR") -> str:
@@ -417,8 +398,7 @@ def test_values_that_are_not_read_as_they_were_written_hide_no_line(
     spark: SparkSession,
 ) -> None:
     """Other values may read like them: these lines are shown, rather twice than not at all."""
-    world.configure(row_key=["id"], line_format=line_format, max_malformed_ratio=1.0)
-    migrate(world.database, world.settings)
+    world.migrate(row_key=["id"], line_format=line_format, max_malformed_ratio=1.0)
     values = [value for pair in pairs for value in pair]
     world.produce([line % value for value in values], 0)
     world.run_open(spark)
@@ -436,8 +416,7 @@ def test_a_topic_that_was_copied_with_its_id_is_told_apart_by_its_cluster(
 ) -> None:
     """Of lines with a key the view still has one."""
     counting = spark if key else None
-    world.configure(row_key=key or None)
-    migrate(world.database, world.settings)
+    world.migrate(row_key=key or None)
     world.produce(LINES[:1], 0)
     world.run_open(counting)
     (now,) = world.rows("select * from topic_incarnation where pipeline = %s", (world.name,))

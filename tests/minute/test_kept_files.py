@@ -234,9 +234,9 @@ def test_files_are_moved_with_their_folder(world: Delivery, tmp_path: Path) -> N
     with pytest.raises(SchemaError):
         world.plan()
     with pytest.raises(ConfigError, match=r"has kept lines in files, and .* has neither _tally"):
-        migrate(world.database, world.settings)
+        world.migrate()
     (tmp_path / "kept").rename(moved)
-    migrate(world.database, world.settings)
+    world.migrate()
     assert len(world.kept()) == 3
     assert world.run_open() == []
     assert world.listed() == viewed(world)
@@ -257,7 +257,7 @@ def test_a_file_in_a_folder_that_was_moved_meanwhile_is_not_committed(
     shutil.copytree(world.folder, tmp_path / "moved")
     world.configure(files_url=str(tmp_path / "moved"))
     with pytest.raises(SchemaError, match="is open; the place of its lines changes between"):
-        migrate(world.database, world.settings)
+        world.migrate()
     store = store_of(world.context(), world.pipeline)
     assert store is not None
     store.prepare(has_lines=False)
@@ -299,15 +299,13 @@ def test_pruning_with_the_folder_of_another_pipeline_deletes_nothing(
 
 
 @pytest.mark.parametrize("content", [None, b"{"])
-def test_a_folder_that_has_lost_its_owners_name_gets_it_again(
-    content: bytes | None, world: Delivery
-) -> None:
+def test_a_folder_gets_its_owners_lost_name_again(content: bytes | None, world: Delivery) -> None:
     """Its files tell whose it is; one without them is refused, and in no other pipeline's way."""
     world.count_lines()
     owner = world.folder / "_tally.json"
     before = owner.read_bytes()
     owner.unlink() if content is None else owner.write_bytes(content)
-    migrate(world.database, world.settings)
+    world.migrate()
     assert owner.read_bytes() == before
     assert world.audit().holds
     owner.unlink()

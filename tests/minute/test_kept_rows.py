@@ -11,20 +11,13 @@ from unittest.mock import patch
 import pymysql
 import pytest
 
+from tally import errors
 from tally.aggregates.counts import CountRequest, Counts
 from tally.app.doctor import Diagnosis
 from tally.app.doctor.database import check_database, check_durability
 from tally.app.health import Health
 from tally.app.migrate import migrate, missing
 from tally.app.status import StatusRequest, status
-from tally.errors import (
-    ConfigError,
-    DataLossError,
-    FencedError,
-    SchemaError,
-    StatementError,
-    TallyError,
-)
 from tally.ledger import batches
 from tally.ledger.row_sets import NOTHING_UNSHOWN, unshown
 from tally.mysql.transactions import table_names
@@ -41,10 +34,7 @@ pytestmark = pytest.mark.stack
 
 @pytest.fixture(params=["rows", "procedure", "files"])
 def world(
-    migrated: Stack,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
+    migrated: Stack, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Delivery:
     """A topic of two partitions, whose error lines are kept, by each delivery that does so."""
     monkeypatch.setattr("tally.deliveries.file_content._KEPT_S", 0)
@@ -63,7 +53,7 @@ def elsewhere(migrated: Stack, tmp_path: Path) -> Delivery:
     world = delivered("batch", migrated, tmp_path, partitions=2)
     world.configure(delivery="rows")
     world.keep_in(world.new_database())
-    migrate(world.database, world.settings)
+    world.migrate()
     return world
 
 
@@ -95,7 +85,7 @@ def test_a_writer_that_wakes_after_a_replay_invents_no_row(world: Delivery) -> N
     sleeper = world.begun(batch_id, *LINES)
     world.run_all([batch_id])
     world.replay(levels=["INFO"])
-    with pytest.raises(FencedError, match="was dropped"):
+    with pytest.raises(errors.FencedError, match="was dropped"):
         sleeper.seal()
     assert world.kept_lines() == [(0, 2, LINES[2])]
     assert world.all_kept() == 1
@@ -107,14 +97,16 @@ def test_an_attempt_writes_beside_a_stopped_one(world: Delivery) -> None:
     (batch_id,) = world.planned_in(0)
     older = world.attempt(batch_id)
     first = world.begun(batch_id, "an older rule")
-    with pytest.raises(FencedError, match="attempt 2 keeps its lines, and attempt 1 no longer"):
+    with pytest.raises(
+        errors.FencedError, match="attempt 2 keeps its lines, and attempt 1 no longer"
+    ):
         keep(*older)
     first._write()
     assert world.all_kept() == (0 if world.pipeline.files_url else 1), "no file before its end"
     assert world.kept() == [], "an open set is not shown"
     world.run_all([batch_id])
     assert len(world.kept()) == world.all_kept() == 3
-    with pytest.raises(FencedError, match="was dropped"):
+    with pytest.raises(errors.FencedError, match="was dropped"):
         first.seal()
     assert world.audit().holds
 
@@ -160,7 +152,7 @@ def test_a_set_with_other_rows_than_lines_is_not_committed(world: Delivery) -> N
     lines = world.begun(batch_id, *LINES)
     lines._write()
     world.execute(f"delete from `{world.name}_rows__kept` limit 1")
-    with pytest.raises(DataLossError, match="of 4 lines 3 were found again"):
+    with pytest.raises(errors.DataLossError, match="of 4 lines 3 were found again"):
         lines.seal()
 
     def change(to: Any, reader: Reader, requests: Any, work: Any, open_set: Any) -> Any:
@@ -173,7 +165,7 @@ def test_a_set_with_other_rows_than_lines_is_not_committed(world: Delivery) -> N
         (lambda rows: replace(rows, rows=2), "3 lines were counted and 2 kept"),
         (lambda _: None, "its lines were counted, and not kept"),
     ):
-        with pytest.raises(DataLossError, match=told):
+        with pytest.raises(errors.DataLossError, match=told):
             world.run_all([batch_id], around(world.reader, partial(change, to)))
     assert world.counts() == {}
     world.run_all([batch_id])
@@ -185,7 +177,7 @@ def test_a_line_that_is_too_long_for_the_server_is_named(world: Delivery) -> Non
     """Before the server ends the connection, which would look as if it were down."""
     lines = world.begun(*world.planned_in(0))
     (row,) = world.rows("select @@max_allowed_packet as n")
-    with pytest.raises(StatementError, match=f"offset 2 of {world.topic}/0 has"):
+    with pytest.raises(errors.StatementError, match=f"offset 2 of {world.topic}/0 has"):
         lines.add([line(2, "x" * (row["n"] // 2))])
 
 
@@ -304,6 +296,23 @@ def test_the_audit_tells_two_segments_of_one_set(world: Delivery) -> None:
     assert {v.where.split()[1] for v in world.audit().violations} == {str(second)}
 
 
+def test_lines_that_were_restored_alone_are_written_anew_by_a_replay(world: Delivery) -> None:
+    """The audit names the set that readers do not see."""
+    sets = f"`{world.pipeline.rows_view}__sets`"
+    for text in ("2017-07-30 14:08:00 ERROR first", "2017-07-30 14:10:00 ERROR second"):
+        world.produce([text])
+        world.run_open()
+    (last,) = world.rows(f"select set_id as n from {sets} where from_offset = 1")
+    if world.pipeline.files_url is None:
+        world.execute(f"delete from `{world.name}_rows__kept` where set_id = {last['n']}")
+    world.execute(f"delete from {sets} where set_id = {last['n']}")
+    told = f"readers do not see its set {last['n']}"
+    assert [v.detail for v in world.audit().violations] == [told]
+    world.replay()
+    assert world.audit().holds
+    assert len(world.kept()) == sum(world.counts().values()) == 2
+
+
 def test_lines_are_kept_where_they_were_kept_before(world: Delivery) -> None:
     world.count_lines()
     (batch_id,) = world.planned_in(1)
@@ -311,24 +320,22 @@ def test_lines_are_kept_where_they_were_kept_before(world: Delivery) -> None:
     for keys in (nowhere, {"rows_table": "p_other_rows"}):
         changed = replace(world)
         changed.configure(**keys)
-        with pytest.raises(ConfigError, match=f"kept its lines in {world.name}_.* so far"):
+        with pytest.raises(errors.ConfigError, match=f"kept its lines in {world.name}_.* so far"):
             changed.plan()
         for refused in (lambda changed=changed: changed.run_all([batch_id]), changed.replay):
-            with pytest.raises(TallyError):
+            with pytest.raises(errors.TallyError):
                 refused()
     assert world.counts() == COUNTED
 
 
-def test_a_pipeline_that_has_counted_without_keeping_does_not_begin_to(
-    migrated: Stack, tmp_path: Path
-) -> None:
+def test_a_pipeline_that_kept_no_lines_does_not_begin_to(migrated: Stack, tmp_path: Path) -> None:
     """Its earlier segments have no rows, and the rows would not be the counts."""
     world = Delivery.create(migrated, tmp_path)
     world.count_lines()
     world.configure(delivery="rows")
     said = "has kept no lines so far"
-    for refused in (world.plan, lambda: migrate(world.database, world.settings)):
-        with pytest.raises(ConfigError, match=said):
+    for refused in (world.plan, world.migrate):
+        with pytest.raises(errors.ConfigError, match=said):
             refused()
     assert f"{world.name}_rows" not in table_names(world.database)
     view = status(world.context(), StatusRequest(pipeline=world.name))
@@ -336,7 +343,7 @@ def test_a_pipeline_that_has_counted_without_keeping_does_not_begin_to(
     assert said in view.problems[0].detail
     table = f"{world.name}_else"
     world.execute(f"create table `{table}` (a int)")
-    with pytest.raises(ConfigError, match=f"{table} exists and is something else"):
+    with pytest.raises(errors.ConfigError, match=f"{table} exists and is something else"):
         delivered("rows", migrated, tmp_path, rows_table=table)
 
 
@@ -356,7 +363,7 @@ def test_pipelines_do_not_share_a_procedure_or_a_folder(migrated: Stack, tmp_pat
     assert f"the same row_procedure {procedure}" in disabled[second][0]
     assert f"the same folder file://{tmp_path}/a in files_url" in disabled["d"][0]
     settings = make_settings(one.stack, one.config, {second: other})
-    with pytest.raises(ConfigError, match=f"was made for pipeline {one.name}, ledger"):
+    with pytest.raises(errors.ConfigError, match=f"was made for pipeline {one.name}, ledger"):
         migrate(one.database, settings)
 
 
@@ -369,9 +376,9 @@ def test_lines_of_another_ledger_are_left_alone(elsewhere: Delivery, tmp_path: P
     text = elsewhere.config.read_text()
     staging.config.write_text(text.replace(f'database = "{here}"', f'database = "{there}"'))
     told = f"says that it has lines of pipeline {elsewhere.name}, ledger"
-    with pytest.raises(ConfigError, match=told):
-        migrate(staging.database, staging.settings)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(errors.ConfigError, match=told):
+        staging.migrate()
+    with pytest.raises(errors.ConfigError, match=told):
         staging.plan()
     assert len(elsewhere.kept()) == 3
     assert elsewhere.audit().holds
@@ -386,9 +393,9 @@ def test_lines_that_are_elsewhere_are_not_forgotten(elsewhere: Delivery) -> None
     assert elsewhere.settings.results is not None
     moved = text.replace(elsewhere.settings.results.database, elsewhere.new_database())
     elsewhere.config.write_text(moved)
-    with pytest.raises(ConfigError, match="has kept lines, and there is no"):
-        migrate(elsewhere.database, elsewhere.settings)
-    with pytest.raises(SchemaError):
+    with pytest.raises(errors.ConfigError, match="has kept lines, and there is no"):
+        elsewhere.migrate()
+    with pytest.raises(errors.SchemaError):
         elsewhere.plan()
     elsewhere.config.write_text(text)
     assert elsewhere.run_open() == []
@@ -411,8 +418,8 @@ def test_lines_are_not_left_behind_also_when_all_of_them_are_folded(
         moves.append(lambda: world.configure(files_url=str(tmp_path / "another")))
     for move in moves:
         move()
-        with pytest.raises(ConfigError, match=f"pipeline {world.name} has kept lines"):
-            migrate(world.database, world.settings)
+        with pytest.raises(errors.ConfigError, match=f"pipeline {world.name} has kept lines"):
+            world.migrate()
         world.config.write_text(written)
     assert world.kept_lines() == before
 
@@ -477,17 +484,17 @@ def test_the_procedure_of_the_database_is_called(world: Delivery) -> None:
 @pytest.mark.parametrize(
     ("text", "error", "told"),
     [
-        (" begin end", DataLossError, "of 3 lines 0 were found again"),
+        (" begin end", errors.DataLossError, "of 3 lines 0 were found again"),
         (
             " begin signal sqlstate '45000' set message_text = 'no lines on a Sunday'; end",
-            StatementError,
+            errors.StatementError,
             "no lines on a Sunday",
         ),
     ],
     ids=["forgetful", "refusing"],
 )
 def test_a_procedure_that_keeps_no_line_is_found_out(
-    world: Delivery, text: str, error: type[TallyError], told: str
+    world: Delivery, text: str, error: type[errors.TallyError], told: str
 ) -> None:
     """Nothing is counted without its lines; what it says of one is what an operator must read."""
     own(world, text)
@@ -528,9 +535,11 @@ def test_rows_and_procedure_are_exchanged_at_any_time(world: Delivery) -> None:
     """Both write the same rows into the same tables. A procedure that is gone is made again."""
     world.as_root(f"drop procedure tally.`{world.name}_rows_keep`")
     assert len(missing(world.database, world.settings)) == 1
-    with pytest.raises(SchemaError, match="_rows_keep is not there, or this user may not call it"):
+    with pytest.raises(
+        errors.SchemaError, match="_rows_keep is not there, or this user may not call it"
+    ):
         world.planned_in(0)
-    migrate(world.database, world.settings)
+    world.migrate()
     world.run_open()
     world.configure(delivery="rows")
     world.count_lines()

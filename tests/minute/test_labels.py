@@ -15,7 +15,6 @@ from tally.ledger.table_changes import MINUTE_INDEX
 from tally.ledger.tables import check_prepared
 from tally.mysql.transactions import table_names
 from tally.pipeline.recount import recount
-from tally.planning.replay_request import BoundsAsked
 from tests.minute.steps import AT
 from tests.minute.test_prune import pruned
 from tests.minute.test_replay import preview, replay
@@ -40,8 +39,7 @@ def line(service: str | bytes, level: str = "ERROR", second: int = 8) -> bytes:
 
 def labelled(world: World, **keys: object) -> None:
     """Let the pipeline count by service, or as the keys say."""
-    world.configure(**{"line_format": PATTERN, "labels": ["service"], **keys})
-    migrate(world.database, world.settings)
+    world.migrate(**{"line_format": PATTERN, "labels": ["service"], **keys})
 
 
 def count(world: World, *lines: str | bytes) -> None:
@@ -76,8 +74,7 @@ def test_a_label_that_is_added_later_is_filled_by_a_replay(world: World) -> None
     Its column is added between batches: an open one was planned under the old rule.
     """
     world.configure(line_format=PATTERN)
-    world.produce([line("cart"), line("shop"), line("cart")])
-    batch_id = world.planned().batch_id
+    batch_id = world.planned([line("cart"), line("shop"), line("cart")]).batch_id
     with pytest.raises(SchemaError, match=f"batch {batch_id} is open"):
         labelled(world)
     world.configure(labels=[])
@@ -123,8 +120,7 @@ def test_a_renamed_label_is_refused_and_no_table_of_any_pipeline_is_changed(worl
 def test_a_flood_of_values_stops_before_anything_is_written(world: World) -> None:
     """Raising the limit lets the same batch go on; a replay may give as many as it replaces."""
     labelled(world, max_series_per_batch=10)
-    world.produce([line(f"s{number}") for number in range(11)])
-    batch_id = world.planned().batch_id
+    batch_id = world.planned([line(f"s{number}") for number in range(11)]).batch_id
     with pytest.raises(SeriesFloodError, match="11 rows"):
         world.run(batch_id)
     assert rows(world, "service") == {}
@@ -169,7 +165,7 @@ def test_one_label_makes_room_for_another(world: World) -> None:
         count(world, service)
     assert rows(world, "service", "level") == {("cart", ""): 1, ("", ""): 1, ("", "ERROR"): 1}
     assert world.audit().holds
-    assert migrate(world.database, world.settings) == []
+    assert world.migrate() == []
     with pytest.raises(ConfigError, match="3 of 701 characters together; 8 and 700 are the most"):
         labelled(world, labels=["level", "topic"], label_max_chars=1)
     labelled(world, labels=["service"], label_max_chars=350)
@@ -208,7 +204,7 @@ def test_a_table_holds_the_counts_of_one_pipeline(
     for labels in ["service"], []:
         other.configure(line_format=PATTERN, labels=labels, result_table=world.name)
         with pytest.raises(ConfigError, match=f"holds the counts of pipeline {world.name}\\b"):
-            migrate(other.database, other.settings)
+            other.migrate()
     with pytest.raises(ConfigError, match=f"holds the counts of pipeline {world.name}\\b"):
         other.plan()
     assert unknown(other)
@@ -248,7 +244,7 @@ def test_an_unrelated_table_is_not_taken(world: World, labels: list[str]) -> Non
     for columns, wrong in UNRELATED.items():
         world.execute(f"create table `{table}` ({columns})")
         before = world.rows(f"show create table `{table}`")
-        for take in (lambda: migrate(world.database, world.settings), world.plan):
+        for take in (world.migrate, world.plan):
             with pytest.raises((ConfigError, SchemaError)) as raised:
                 take()
             is_said = wrong in raised.value.what
@@ -264,11 +260,11 @@ def test_a_table_with_rows_of_its_own_is_not_taken(world: World) -> None:
     world.execute(f"create table `{table}` (log_time datetime primary key, log_count bigint)")
     world.execute(f"insert into `{table}` values ('{AT}:00', 1)")
     world.configure(result_table=table)
-    for take in (lambda: migrate(world.database, world.settings), world.plan):
+    for take in (world.migrate, world.plan):
         with pytest.raises(ConfigError, match="has rows that the ledger knows nothing of"):
             take()
     world.execute(f"delete from `{table}`")
-    migrate(world.database, world.settings)
+    world.migrate()
     world.plan()
     assert not unknown(world)
 
@@ -363,12 +359,11 @@ def test_no_label_is_added_under_an_index_that_joins_its_rows(world: World) -> N
 def test_another_result_table_is_refused_before_it_is_made(world: World) -> None:
     """A pipeline's counts stay together; status says so, too, and not "migrate"."""
     count(world, "cart")
-    world.produce([line("shop")])
-    batch_id = world.planned().batch_id
+    batch_id = world.planned([line("shop")]).batch_id
     other = f"{world.name}_other"
     world.configure(result_table=other)
     with pytest.raises(ConfigError, match=f"has counted into {world.name} so far"):
-        migrate(world.database, world.settings)
+        world.migrate()
     assert not world.rows("show tables like %s", (other,))
     with world.database.transaction(read_only=True) as tx, pytest.raises(ConfigError):
         check_prepared(tx, world.pipeline)
@@ -436,7 +431,7 @@ def test_folded_rows_keep_their_labels_and_a_later_label_cannot_reach_them(world
     assert world.audit().holds
     count(world, "shop", "cart")
     labelled(world, labels=["service", "level"])
-    note = preview(world, BoundsAsked()).notes[-1]
+    note = preview(world).notes[-1]
     assert note.startswith("1 minute, ")
     assert "pruned" in note
     replay(world)
@@ -450,7 +445,7 @@ def test_tables_from_before_get_the_index_by_minute(world: World) -> None:
     world.execute(f"alter table `{contributions}` drop key {MINUTE_INDEX}")
     lacking = [f"index {MINUTE_INDEX} of {contributions}"]
     assert missing(world.database, world.settings) == lacking
-    assert migrate(world.database, world.settings) == lacking
+    assert world.migrate() == lacking
     assert missing(world.database, world.settings) == []
     found = world.rows(f"show index from `{contributions}` where Key_name = %s", (MINUTE_INDEX,))
     assert [row["Column_name"] for row in found] == ["log_time"]

@@ -96,9 +96,7 @@ def times(lines: list[str], pattern: str) -> list[datetime | None]:
     return found
 
 
-def test_sixteen_logs_are_counted_as_another_reader_counts_them(
-    world: World, spark: SparkSession
-) -> None:
+def test_sixteen_logs_are_counted_as_by_another_reader(world: World, spark: SparkSession) -> None:
     """Minute by minute, and so many malformed; records arrive some seconds after their lines."""
     topic = f"{world.topic}-logs"
     world.create_topic(len(SIXTEEN), topic, **{"retention.ms": "-1"})

@@ -1,7 +1,5 @@
 """The share of malformed records that stops the first batches under new rules."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from tally.errors import MalformedFloodError
@@ -15,14 +13,9 @@ NONSENSE = "what is this"
 TRACE = "\tat org.example.Shop.sell(Shop.java:12)"
 
 
-def planned_over(world: World, lines: Sequence[str]) -> int:
-    world.produce(lines)
-    return world.planned().batch_id
-
-
 def test_the_first_batches_under_new_rules_stop_at_the_share(world: World) -> None:
     """Half is enough, more stops with nothing written; a larger limit lets the same batch go on."""
-    batch_id = planned_over(world, [ERROR] * 499 + [NONSENSE] * 501)
+    batch_id = world.planned([ERROR] * 499 + [NONSENSE] * 501).batch_id
     with pytest.raises(MalformedFloodError, match=r"501 of 1000 records .* = 0\.5; ") as stopped:
         world.run(batch_id)
     assert stopped.value.next_step.endswith(f"tally run {batch_id}")
@@ -43,12 +36,12 @@ def test_half_of_a_thousand_and_most_of_fewer_are_committed(world: World) -> Non
 def test_rules_that_have_understood_a_thousand_records_are_trusted(world: World) -> None:
     """Nonsense afterwards is counted as malformed; under other rules it stops again."""
     count(world, *[[NONSENSE] * 999] * 2)
-    batch_id = planned_over(world, [ERROR] * 999 + [NONSENSE] * 1000)
+    batch_id = world.planned([ERROR] * 999 + [NONSENSE] * 1000).batch_id
     with pytest.raises(MalformedFloodError, match="1000 of 1999 records"):
         world.run(batch_id)
     world.configure(max_malformed_ratio=0.6)  # this batch is within it
     assert world.run(batch_id).committed
-    batch_id = planned_over(world, [NONSENSE] * 1001)
+    batch_id = world.planned([NONSENSE] * 1001).batch_id
     world.configure(max_malformed_ratio=0.5)  # and is not within this
     with pytest.raises(MalformedFloodError):
         world.run(batch_id)
@@ -56,7 +49,7 @@ def test_rules_that_have_understood_a_thousand_records_are_trusted(world: World)
     assert world.run(batch_id).committed
     world.configure(levels=["WARN"], max_malformed_ratio=0.6)
     with pytest.raises(MalformedFloodError):
-        world.run(planned_over(world, [NONSENSE] * 1001))
+        world.run(world.planned([NONSENSE] * 1001).batch_id)
 
 
 def test_a_replay_stops_under_new_rules_alone(world: World) -> None:
@@ -80,7 +73,7 @@ def test_continuation_lines_are_unmatched_and_no_dead_letters(world: World) -> N
     """However many they are; nor do they hide that most of the others are malformed."""
     world.configure(continuation_lines="unmatched")
     invalid = "2017-13-30 14:09:00 ERROR"
-    batch_id = planned_over(world, [TRACE] * 1000 + [invalid] * 2 + [ERROR])
+    batch_id = world.planned([TRACE] * 1000 + [invalid] * 2 + [ERROR]).batch_id
     with pytest.raises(MalformedFloodError, match=r"2 of 3 records .* without continuation lines"):
         world.run(batch_id)
     world.configure(max_malformed_ratio=0.7)
@@ -95,7 +88,7 @@ def test_a_format_in_which_no_line_begins_stops(world: World) -> None:
     """Nothing is malformed then, so nothing else would tell; small batches make it no better."""
     world.configure(continuation_lines="unmatched")
     count(world, *[[TRACE] * 999] * 2)
-    batch_id = planned_over(world, [TRACE] * 1000)
+    batch_id = world.planned([TRACE] * 1000).batch_id
     with pytest.raises(MalformedFloodError, match="none of 1000 records begins a line"):
         world.run(batch_id)
     assert world.offsets()[0] == (0, 1998)

@@ -19,7 +19,7 @@ from tally.planning.replay_request import TimesAsked
 from tally.testing.kafka import DisturbedKafka
 from tests.minute import steps
 from tests.minute.steps import AT, ERROR
-from tests.minute.test_commit import claimed, commit, planned, result
+from tests.minute.test_commit import count_one
 from tests.minute.test_replay import preview
 from tests.waiting import wait_until
 from tests.world import World
@@ -168,8 +168,7 @@ def test_a_topic_that_is_taken_out_and_put_back_loses_nothing(world: World) -> N
     world.produce([ERROR] * 3, topic=other)
     assert world.plan().batch is None
     world.configure(topics=[world.topic, other])
-    world.produce([ERROR] * 2)
-    assert [str(s.range) for s in world.planned().segments] == [
+    assert [str(s.range) for s in world.planned([ERROR] * 2).segments] == [
         f"{world.topic}/0 [0, 2)",
         f"{other}/0 [0, 3)",
     ]
@@ -224,8 +223,7 @@ def liar(world: World, lie: Lie, *, lies: int) -> DisturbedKafka:
 @pytest.fixture
 def counted(world: World) -> World:
     """Three lines of each of two partitions are counted, two more are written."""
-    batch = claimed(world, planned(world))
-    assert commit(world, batch, result(batch))
+    count_one(world)
     for number in (0, 1):
         world.produce([ERROR] * 2, number)
     return world
@@ -277,11 +275,9 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 def produce_at(world: World, minutes: Sequence[int], partition: int = 0) -> None:
     """A record for each number, so many minutes after noon by its own time."""
-    producer = world.producer()
     for number in minutes:
         moment = int((NOON + timedelta(minutes=number)).timestamp() * 1000)
-        producer.produce(world.topic, value=ERROR, partition=partition, timestamp=moment)
-    assert producer.flush(60) == 0
+        world.produce([ERROR], partition, fields={"timestamp": moment})
 
 
 def test_record_times_out_of_order_leave_nothing_out_behind_a_start_time(world: World) -> None:

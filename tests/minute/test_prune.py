@@ -138,11 +138,9 @@ def test_replaced_counts_are_forgotten(world: World) -> None:
 
 def test_abandoned_ranges_are_forgotten_once_they_are_counted(world: World) -> None:
     """Up to the committed offset itself; what is beyond it, an adoption may record as lost."""
-    world.produce([ERROR] * 3)
-    steps.abandoned(world, world.planned().batch_id)
+    steps.abandoned(world, world.planned([ERROR] * 3).batch_id)
     ran = world.minute()
-    world.produce([ERROR] * 2)
-    last = world.planned().batch_id
+    last = world.planned([ERROR] * 2).batch_id
     steps.abandoned(world, last)
     pruned(world)
     assert segments(world) == [(0, 3, "live"), (3, 5, "abandoned")]

@@ -6,27 +6,14 @@ from contextlib import closing
 
 import pytest
 
-from tally.errors import (
-    DataLossError,
-    FencedError,
-    OvertakenError,
-    RecordsMissingError,
-    ReplayRefusedError,
-    UnknownBatchError,
-)
+from tally import errors
 from tally.model import OffsetRange
 from tally.mysql.errors import CommitUnansweredError
 from tally.pipeline.context import Patience
 from tally.pipeline.replay import replan_batch, request_replay, run_or_replan, run_replay
 from tally.pipeline.replay_plan import Preview, preview_replay
 from tally.pipeline.run import Ran
-from tally.planning.replay_request import (
-    BatchAsked,
-    BoundsAsked,
-    MinutesAsked,
-    RangesAsked,
-    Request,
-)
+from tally.planning import replay_request as requests
 from tests.minute import steps
 from tests.minute.steps import AT, AT_LATER, ERROR, LATER, proxied
 from tests.minute.test_losses import find_the_hole, leave_a_hole
@@ -39,8 +26,8 @@ pytestmark = pytest.mark.stack
 WARN = "2017-07-30 14:09:08 WARN some message"
 
 
-def asked(world: World, *spans: tuple[int, int], partition: int = 0) -> RangesAsked:
-    return RangesAsked(
+def asked(world: World, *spans: tuple[int, int], partition: int = 0) -> requests.RangesAsked:
+    return requests.RangesAsked(
         ranges=tuple(
             OffsetRange(partition=world.partition(partition), from_offset=a, until_offset=b)
             for a, b in spans
@@ -48,15 +35,16 @@ def asked(world: World, *spans: tuple[int, int], partition: int = 0) -> RangesAs
     )
 
 
-def preview(world: World, request: Request) -> Preview:
-    return preview_replay(world.context(), world.name, request)
+def preview(world: World, request: requests.Request | None = None) -> Preview:
+    """What a replay would do, of all that was counted by default."""
+    return preview_replay(world.context(), world.name, request or requests.BoundsAsked())
 
 
 def run(world: World, replay_id: int) -> list[Ran]:
     return list(run_replay(world.context(world.reader), replay_id))
 
 
-def replay(world: World, what: Request | None = None) -> list[Ran]:
+def replay(world: World, what: requests.Request | None = None) -> list[Ran]:
     return run(world, world.ask_replay(what).replay_id)
 
 
@@ -114,7 +102,7 @@ def test_offsets_below_the_start_are_counted_for_the_first_time(world: World) ->
     first, second = (world.ask_replay(asked(world, (1, 3))).replay_id for _ in range(2))
     run(world, first)
     # Without segments to supersede, the commit checks for live segments in its range.
-    with pytest.raises(OvertakenError, match="meanwhile"):
+    with pytest.raises(errors.OvertakenError, match="meanwhile"):
         world.run(world.batches()[-1]["batch_id"])
     run(world, second)
     assert steps.audited(world) == {AT: 2, AT_LATER: 2}
@@ -129,21 +117,23 @@ def test_what_cannot_be_reprocessed_is_refused(world: World) -> None:
     for what, why in (
         (asked(world, (4, 7)), "counted up to 6"),
         (asked(world, (0, 1), partition=7), "not counted this partition"),
-        (BoundsAsked(topic=world.topic, partitions=(9,)), "no partition 9"),
-        (BoundsAsked(from_offset=4, until_offset=4), "from must be smaller"),
-        (BoundsAsked(topic="other"), "has not counted the topic"),
+        (requests.BoundsAsked(topic=world.topic, partitions=(9,)), "no partition 9"),
+        (requests.BoundsAsked(from_offset=4, until_offset=4), "from must be smaller"),
+        (requests.BoundsAsked(topic="other"), "has not counted the topic"),
     ):
-        with pytest.raises(ReplayRefusedError, match=why):
+        with pytest.raises(errors.ReplayRefusedError, match=why):
             world.ask_replay(what)
     world.delete_records(0, 2)
-    with pytest.raises(ReplayRefusedError, match=r"first offset is now 2; what was counted stays"):
+    with pytest.raises(
+        errors.ReplayRefusedError, match=r"first offset is now 2; what was counted stays"
+    ):
         world.ask_replay(asked(world, (2, 3)))
-    assert world.rows("select * from replay where pipeline = %s", (world.name,)) == []
-    assert widened(preview(world, BoundsAsked())) == ["[3, 6)"]
+    assert world.replays() == []
+    assert widened(preview(world)) == ["[3, 6)"]
     assert world.counts() == {AT: 6}
     # Other records may have the offsets of a truncation; an operator decides first.
     add_loss(world, 0, 5, 6, "truncated", "open")
-    with pytest.raises(ReplayRefusedError, match="truncated"):
+    with pytest.raises(errors.ReplayRefusedError, match="truncated"):
         world.ask_replay()
 
 
@@ -151,7 +141,7 @@ def test_records_that_go_between_request_and_run_leave_the_old_counts(world: Wor
     steps.count(world, [ERROR] * 3)
     replay_id = world.ask_replay().replay_id
     world.delete_records(0, 1)
-    with pytest.raises(DataLossError) as lost:
+    with pytest.raises(errors.DataLossError) as lost:
         run(world, replay_id)
     assert f"tally abandon {world.batches()[-1]['batch_id']}" in lost.value.next_step
     assert world.counts() == {AT: 3}
@@ -161,8 +151,7 @@ def test_records_that_go_between_request_and_run_leave_the_old_counts(world: Wor
 
 
 def replay_state(world: World, replay_id: int) -> str:
-    rows = world.rows("select state from replay where replay_id = %s", (replay_id,))
-    return str(rows[0]["state"])
+    return next(str(row["state"]) for row in world.replays() if row["replay_id"] == replay_id)
 
 
 def test_a_large_request_is_cut_and_resumes_where_it_stopped(world: World) -> None:
@@ -188,21 +177,21 @@ def test_of_two_replays_of_one_range_each_counts_once(world: World) -> None:
     second = world.ask_replay().replay_id
     run(world, first)
     batch_id = world.batches()[-1]["batch_id"]
-    with pytest.raises(OvertakenError, match="another replay came first"):
+    with pytest.raises(errors.OvertakenError, match="another replay came first"):
         world.run(batch_id)
     assert len(run(world, second)) == 1
     assert world.counts() == {AT: 6}
     assert (replay_state(world, first), replay_state(world, second)) == ("done", "done")
-    with pytest.raises(FencedError, match="abandoned"):
+    with pytest.raises(errors.FencedError, match="abandoned"):
         replan_batch(world.context(), batch_id)
     assert world.audit().holds
 
 
 def test_what_was_shown_is_what_is_done(world: World) -> None:
     steps.count(world, [ERROR] * 3)
-    shown = preview(world, BoundsAsked())
+    shown = preview(world)
     replay(world)
-    with pytest.raises(ReplayRefusedError, match="not what you saw"):
+    with pytest.raises(errors.ReplayRefusedError, match="not what you saw"):
         request_replay(world.context(), shown, reason="a test")
 
 
@@ -210,12 +199,11 @@ def test_what_was_shown_is_what_is_done(world: World) -> None:
 def test_a_request_whose_commit_was_not_answered_is_written_once(world: World, cut: Cut) -> None:
     """The ledger is asked: a replay that was recorded is returned, otherwise it is recorded now."""
     steps.count(world, [ERROR] * 3)
-    shown = preview(world, BoundsAsked())
+    shown = preview(world)
     with proxied(world, cut) as (proxy, broken):
         requested = request_replay(broken.context(), shown, reason="a test")
         assert proxy.fired == 1
-    rows = world.rows("select replay_id from replay where pipeline = %s", (world.name,))
-    assert [row["replay_id"] for row in rows] == [requested.replay_id]
+    assert [row["replay_id"] for row in world.replays()] == [requested.replay_id]
     batches = [b["batch_id"] for b in world.batches() if b["replay_id"] is not None]
     assert batches == list(requested.batch_ids)
 
@@ -223,25 +211,25 @@ def test_a_request_whose_commit_was_not_answered_is_written_once(world: World, c
 def test_a_request_that_cannot_be_looked_up_says_so(world: World) -> None:
     """The error names the command that shows it; nothing is recorded a second time."""
     steps.count(world, [ERROR] * 3)
-    shown = preview(world, BoundsAsked())
+    shown = preview(world)
     with proxied(world, Cut.ANSWER_LOST, times=9) as (_, broken):
         ctx = broken.context(patience=Patience(doubt_pause_s=0, outcome_s=0))
         with pytest.raises(CommitUnansweredError, match="may have been applied or not") as caught:
             request_replay(ctx, shown, reason="a test")
     assert "tally replays" in caught.value.next_step
-    assert len(world.rows("select 1 from replay where pipeline = %s", (world.name,))) == 1
+    assert len(world.replays()) == 1
 
 
 def test_ranges_are_found_by_batch_and_minute(world: World) -> None:
     steps.count(world, [ERROR] * 2, [LATER] * 3)
     first = world.batches()[0]["batch_id"]
-    assert widened(preview(world, BatchAsked(batch_id=first))) == ["[0, 2)"]
-    minute = MinutesAsked(first="2017-7-30 15:0", last=AT_LATER)
+    assert widened(preview(world, requests.BatchAsked(batch_id=first))) == ["[0, 2)"]
+    minute = requests.MinutesAsked(first="2017-7-30 15:0", last=AT_LATER)
     assert widened(preview(world, minute)) == ["[2, 5)"]
     replay(world)
-    assert widened(preview(world, BatchAsked(batch_id=first))) == ["[0, 5)"]
-    with pytest.raises(UnknownBatchError, match="no batch 987654321"):
-        preview(world, BatchAsked(batch_id=987654321))
+    assert widened(preview(world, requests.BatchAsked(batch_id=first))) == ["[0, 5)"]
+    with pytest.raises(errors.UnknownBatchError, match="no batch 987654321"):
+        preview(world, requests.BatchAsked(batch_id=987654321))
 
 
 def lose(world: World, from_offset: int, until_offset: int) -> None:
@@ -286,7 +274,7 @@ def test_a_hole_in_a_loss_that_came_back_is_no_accepted_one(world: World) -> Non
     steps.count(world, [ERROR] * 2)
     leave_a_hole(world)
     lose(world, 2, 6)
-    with pytest.raises(RecordsMissingError, match="3 records of 4"):
+    with pytest.raises(errors.RecordsMissingError, match="3 records of 4"):
         replay(world, asked(world, (2, 6)))
     assert steps.audited(world) == {AT: 2}
 
@@ -298,8 +286,8 @@ def test_a_hole_that_was_counted_as_sparse_is_no_accepted_one(world: World) -> N
     assert world.minute() is not None
     assert steps.losses(world) == [(0, 0, 6, "missing", "restored")]  # no decision is needed
     world.configure(offsets="dense")
-    with pytest.raises(RecordsMissingError, match="5 records of 6"):
-        replay(world, BoundsAsked(partitions=(0,)))
+    with pytest.raises(errors.RecordsMissingError, match="5 records of 6"):
+        replay(world, requests.BoundsAsked(partitions=(0,)))
     assert world.counts() == {AT: 10}
 
 
@@ -316,7 +304,7 @@ def test_a_batch_that_was_replanned_and_abandoned_in_part_is_not_done(
     if not is_first:
         assert world.run(first).committed
     steps.abandoned(world, second)
-    with pytest.raises(FencedError, match="replanned"):
+    with pytest.raises(errors.FencedError, match="replanned"):
         run_or_replan(world.context(world.reader), [batch_id])
     done = [ran.batch.batch_id for ran in run(world, replay_id)]
     assert done == ([first] if is_first else [])
@@ -329,7 +317,7 @@ def test_a_hole_in_a_first_time_backfill_says_what_to_do(world: World) -> None:
     world.configure(start="latest")
     world.plan()
     steps.count(world, [ERROR])
-    with pytest.raises(RecordsMissingError) as caught:
+    with pytest.raises(errors.RecordsMissingError) as caught:
         replay(world, asked(world, (0, 2)))
     assert caught.value.next_step.startswith("tally abandon")
 
@@ -345,7 +333,7 @@ def test_compaction_since_the_first_count_erases_nothing(world: World) -> None:
         " where b.pipeline = %s",
         (world.name,),
     )
-    with pytest.raises(DataLossError, match="3 records, 4 were counted"):
+    with pytest.raises(errors.DataLossError, match="3 records, 4 were counted"):
         replay(world)
     assert world.counts() == {AT: 3}
     assert [state for _, _, state in states(world)] == ["live", "planned"]

@@ -17,7 +17,7 @@ from tally.model import Batch
 from tally.pipeline.replay import replan_batch
 from tally.planning.replay_request import RangesAsked, Request
 from tests.minute.steps import AT, ERROR, at_once, audited, count, disturbed
-from tests.minute.test_commit import claimed, commit, cut_at, planned, result
+from tests.minute.test_commit import claimed, commit, count_one, cut_at, planned, result
 from tests.minute.test_replay import add_loss, asked
 from tests.waiting import wait_until
 from tests.world import LOCK_LIST_S, World
@@ -36,12 +36,7 @@ BEHIND = {
 
 @pytest.fixture
 def counted(world: World) -> World:
-    return count_some(world)
-
-
-def count_some(world: World) -> World:
-    batch = claimed(world, planned(world))
-    assert commit(world, batch, result(batch))
+    count_one(world)
     return world
 
 
@@ -81,7 +76,8 @@ def test_two_replays_that_share_uncounted_offsets_beside_others_count_them_once(
     """They supersede different segments, so only the lock of the topic's row makes one wait."""
     world = own_world  # on other servers the statements of other tests wait, too
     skip(world, 4)
-    count_some(count_some(world))
+    count_one(world)
+    count_one(world)
     first = replay(world, both(world, (0, 3), (0, 3)))
     second = replay(world, both(world, (1, 4), (3, 6)))
     inside, both_inside = Event(), Event()
@@ -107,7 +103,7 @@ def test_two_replays_that_share_uncounted_offsets_beside_others_count_them_once(
 def test_a_backfill_sees_the_last_live_segment_before_its_end(world: World) -> None:
     """An earlier segment ends before the range; the one after it overlaps."""
     skip(world, 10)
-    count_some(world)
+    count_one(world)
     early = replay(world, asked(world, (0, 3)))
     assert commit(world, early, result(early))
     slow = replay(world, asked(world, (6, 9)))

@@ -111,8 +111,7 @@ def test_the_broker_dies_and_comes_back_in_the_middle_of_the_read(
 
 def test_the_database_dies_under_the_commit(own_world: World) -> None:
     """MySQL is killed in the transaction: nothing of it stays, and the next run counts once."""
-    own_world.produce([ERROR] * 300)
-    batch = own_world.planned()
+    batch = own_world.planned([ERROR] * 300)
 
     def kill() -> None:
         own_world.stack.kill(Part.MYSQL)

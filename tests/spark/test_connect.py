@@ -20,7 +20,6 @@ from tally.aggregates.counts import CountRequest
 from tally.app.context import open_context
 from tally.app.doctor import Health
 from tally.app.doctor.engine import check_connect, check_engine
-from tally.app.migrate import migrate
 from tally.config.servers import KafkaSettings, SparkSettings
 from tally.model import OffsetRange
 from tally.pipeline.run import run_batch
@@ -113,8 +112,7 @@ def test_a_server_reads_json_as_a_driver_does(
 ) -> None:
     """What decides about duplicate keys and odd characters is set in each session."""
     fields = {"json": {"time": "time"}, "time_format": "yyyy-MM-dd'T'HH:mm:ss"}
-    world.configure(line_format=fields, levels=[], labels=["a", "level"])
-    migrate(world.database, world.settings)
+    world.migrate(line_format=fields, levels=[], labels=["a", "level"])
     documents = Documents("connect")
     world.produce([documents.record(TIMES) for _ in range(2000)])
     _, contributions, dead_letters = counted_by_both(world, connect, spark)

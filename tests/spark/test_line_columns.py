@@ -112,9 +112,7 @@ def test_the_fixed_layout_by_example(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-def test_a_pattern_format_reads_hundreds_of_odd_lines_as_python_does(
-    spark: SparkSession, name: str
-) -> None:
+def test_a_pattern_reads_hundreds_of_odd_lines_as_python(spark: SparkSession, name: str) -> None:
     """And examples of stack traces, banners, CR LF and levels in messages as they are meant."""
     cases, errors, examples = Cases(spark), errors_of(name), PATTERN_EXAMPLES.get(name, {})
     reasons = {"null-value", "empty-value", "no-match", "time-invalid"}

@@ -78,9 +78,7 @@ def test_an_unusable_archive_stops_nothing(jars_dir: Path, tmp_path: Path, damag
 
 
 @without_blank
-def test_where_no_archive_is_made_it_is_announced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_that_no_archive_is_made_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a Java that cannot, or in a folder of which it would use none; Spark needs none."""
     program = tmp_path / "java" / "bin" / "java"
     program.parent.mkdir(parents=True)

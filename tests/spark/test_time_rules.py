@@ -39,9 +39,7 @@ def test_odd_lines_are_read_as_python_reads_them(spark: SparkSession, name: str)
     ("name", "zone"),
     [("fixed", None), ("json", "Pacific/Apia"), ("log4j", "Europe/Berlin"), ("text", None)],
 )
-def test_the_records_own_time_counts_where_it_is_asked_for(
-    spark: SparkSession, name: str, zone: str | None
-) -> None:
+def test_record_times_count_if_asked_for(spark: SparkSession, name: str, zone: str | None) -> None:
     """Whatever the line says of time; without a timestamp there is none."""
     line_format, rng = CATALOGUE[name], random.Random(f"{SEED} {name}")
     example = line_format.example.encode()

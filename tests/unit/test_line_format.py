@@ -147,7 +147,7 @@ def test_a_pattern_that_is_no_regular_expression_or_lacks_a_group_is_refused() -
 def test_what_java_and_python_read_differently_is_refused() -> None:
     """So is a repeat that one odd line could keep busy: it would stop every batch after it."""
     read_differently = r"""\p{Alpha} \h \Z \z \A \Qx\E \1 \x4 (?s) (?x:a) (?P=time) (?(1)a|b)
-        (?<a_b>x) (?#note) [a-z&&[^b]] [[:alpha:]] []a] [\b] a{,3} x(?i)"""
+        (?<a_b>x) (?#note) [a-z&&[^b]] [[:alpha:]] []a] [\b] a{,3} x(?i) \ud800 \udfff"""
     for construct in read_differently.split():
         assert f"{KEY}.pattern" in refused_construct(construct), construct
     runaway = r"""(?:a+)+ (?:\w+\x20?)* (?:a|b)* (?:ab)+? (?:a*){9} (?:a|a){30} (?:ab){0,101}
@@ -161,7 +161,7 @@ def test_what_java_and_python_read_differently_is_refused() -> None:
         *(r"(?>a|b){0,9}", r".*?x.*", r"\w* \w* \w* \w* x", r"(?>.*?x).*?y"),
         *(r"[a-z]*[0-9]*[-_]*x", r"\S{1,128}@\S{1,128}:", r"(?:[^,]*,){0,20}+x"),
         *(r"(?:[^\]]*\])?", r"\x41\u0042\-\.\[\]\{", r"[^\]\[\-a-f\d ]"),
-        *(r"(?i:warn)(?=x)(?!y)(?<=z)(?<!z)", r"\bword\b$", r"^a|b", r"é"),
+        *(r"(?i:warn)(?=x)(?!y)(?<=z)(?<!z)", r"\bword\b$", r"^a|b", r"é\ud7ff\ue000"),
     ):
         assert refused_pattern(rf"(?<time>\S+ \S+) (?<level>\w+) {construct}") == "", construct
 

@@ -57,6 +57,8 @@ def test_a_process_is_found_by_another_front_whatever_the_record_lacks(
         started = processes.start("part", python(SLEEP))
         change_record(tmp_path, **changes)
         other = Processes(run=tmp_path / "run", logs=tmp_path / "logs")
+        # Between fork and exec it has not the token yet.
+        wait_until(lambda other=other: other.main_process("part"))  # type: ignore[misc]
         found = other.main_process("part")
         assert found is not None
         assert found.pid == started.pid

@@ -19,7 +19,7 @@ from tally.ledger.reading import BatchRecord
 from tally.ledger.results import lines_by_minute
 from tally.ledger.segments import SegmentRecord, segments_of
 from tally.ledger.tables import Tables
-from tally.model import describe_ranges
+from tally.model import TopicPartition, describe_ranges
 from tally.pipeline.audit import AuditReport, audit_ledger
 from tally.pipeline.context import Context
 from tally_local.demo.airflow_api import AirflowApi
@@ -93,6 +93,9 @@ def _unpaused(airflow: AirflowApi) -> Iterator[None]:
 
 
 def _show(stack: Stack, ctx: Context, pipeline: Pipeline, *, once: bool) -> int:
+    if waits(ctx, pipeline):
+        _say("lines that wait already are counted first")
+        _drain(ctx, pipeline)
     before = _counted(ctx, pipeline)
     seed = time.time_ns() % 1_000_000
     _say(f"writing about {LINES_PER_SECOND} lines a second to {pipeline.topics[0]}, seed {seed}")
@@ -120,6 +123,33 @@ def _show(stack: Stack, ctx: Context, pipeline: Pipeline, *, once: bool) -> int:
     raise AssertionError("unreachable: commits are shown until an interrupt")
 
 
+def waits(ctx: Context, pipeline: Pipeline) -> bool:
+    """Whether lines wait, which an interrupted demonstration may have left."""
+    with ctx.database.transaction(read_only=True) as tx:
+        offsets = positions.current_offsets(tx, pipeline.name)
+    snapshot = ctx.kafka.snapshot(pipeline.topics, read_committed=pipeline.reads_committed)
+    return any(
+        held.end > offsets.get(TopicPartition(topic=topic, partition=number), held.earliest)
+        for topic, of_topic in snapshot.topics.items()
+        for number, held in of_topic.partitions.items()
+    )
+
+
+def _drain(ctx: Context, pipeline: Pipeline) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while waits(ctx, pipeline):
+        if time.monotonic() > deadline:
+            raise _nothing_committed(PATIENCE_S)
+        time.sleep(POLL_S)
+
+
+def _nothing_committed(patience_s: float) -> StackError:
+    return StackError(
+        f"nothing was committed in {patience_s:.0f} s",
+        next_step=f"look at the runs of {PIPELINE} in Airflow, and at the logs under .tally/logs",
+    )
+
+
 def _commits(stack: Stack, ctx: Context, *, patience_s: float) -> Iterator[BatchRecord]:
     """Show each batch that is committed from now on."""
     commits = Commits(ctx.database, PIPELINE)
@@ -135,11 +165,7 @@ def _commits(stack: Stack, ctx: Context, *, patience_s: float) -> Iterator[Batch
             _say(commit_line(batch, _segments(ctx, batch)))
             yield batch
         if time.monotonic() > deadline:
-            raise StackError(
-                f"nothing was committed in {patience_s:.0f} s",
-                next_step=f"look at the runs of {PIPELINE} in Airflow, and at the logs under "
-                ".tally/logs",
-            )
+            raise _nothing_committed(patience_s)
         time.sleep(POLL_S)
 
 
