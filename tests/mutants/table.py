@@ -844,6 +844,13 @@ MUTANTS: Final = (
         tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
     ),
     Mutant(
+        guard="the audit finds a dense segment with fewer records than offsets",
+        where="tally.ledger.invariants:_check_density",
+        before="s.records <> s.until_offset - s.from_offset",
+        after="s.records > s.until_offset - s.from_offset",
+        tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
+    ),
+    Mutant(
         guard="the audit checks earlier generations of a topic",
         where="tally.ledger.invariants:_check_tiling",
         before='        " where i.pipeline = %s"\n        " order by i.incarnation_id,',

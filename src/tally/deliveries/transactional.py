@@ -84,7 +84,14 @@ class TransactionalBatch:
         # 5
         mark_live(tx, batch, result.totals)
         check_written(tx, tables, batch.batch_id)
-        mark_committed(tx, batch, result.version, result.format_fingerprint, result.read_at)
+        mark_committed(
+            tx,
+            batch,
+            result.version,
+            result.format_fingerprint,
+            result.read_at,
+            dense=not self.pipeline.is_sparse,
+        )
         if batch.replay_id is not None:
             settle_replay(tx, batch.replay_id)
         return True

@@ -118,7 +118,13 @@ def _numbers(totals: SegmentTotals) -> tuple[int | None, ...]:
 
 
 def mark_committed(
-    tx: Transaction, batch: Batch, version: str, fingerprint: str, read_at: datetime | None
+    tx: Transaction,
+    batch: Batch,
+    version: str,
+    fingerprint: str,
+    read_at: datetime | None,
+    *,
+    dense: bool,
 ) -> None:
     """Mark the batch committed.
 
@@ -128,16 +134,18 @@ def mark_committed(
         version: Version of the code that counted.
         fingerprint: Of the rules by which it counted.
         read_at: When its read had ended, in UTC; None where that is not known.
+        dense: Whether each offset of its ranges had to have a record.
     """
     tx.execute(
         "update batch set state = 'committed', committed_at = %s, committed_version = %s,"
-        " format_fingerprint = %s, read_at = %s"
+        " format_fingerprint = %s, read_at = %s, is_dense = %s"
         " where batch_id = %s and attempt = %s and claim_token <=> %s and state = 'planned'",
         (
             tx.now(),
             version,
             fingerprint,
             read_at and read_at.replace(tzinfo=None),
+            dense,
             batch.batch_id,
             *batch.claim,
         ),

@@ -105,15 +105,42 @@ def _check_segments(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[
         (pipeline,),
     )
     for row in rows:
-        span = f"{row['topic']}/{row['partition_id']} [{row['from_offset']}, {row['until_offset']})"
         yield Violation(
             check="segment",
-            where=f"segment {row['segment_id']} of {span}",
+            where=_where(row),
             detail=f"records {row['records']}, matched {row['matched']}, unmatched "
             f"{row['unmatched']}, malformed {row['malformed']}; contributions add up to "
             f"{row['contributed']}, dead letters are {row['dead_letters']}, by reason together "
             f"{row['totalled']}",
         )
+
+
+def _where(segment: Row) -> str:
+    offsets = f"[{segment['from_offset']}, {segment['until_offset']})"
+    place = f"{segment['topic']}/{segment['partition_id']}"
+    return f"segment {segment['segment_id']} of {place} {offsets}"
+
+
+def _check_density(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Violation]:
+    """A segment in which each offset had to have a record has counted as many records."""
+    rows = tx.stream(
+        "select s.segment_id, i.topic, s.partition_id, s.from_offset, s.until_offset, s.records"
+        " from segment s join batch b using (batch_id)"
+        " join topic_incarnation i using (incarnation_id)"
+        " where i.pipeline = %s and s.state = 'live' and b.is_dense"
+        "   and s.records <> s.until_offset - s.from_offset"
+        "   and not exists (select 1 from lost_range l"
+        "     where l.incarnation_id = s.incarnation_id and l.partition_id = s.partition_id"
+        "       and l.cause = 'missing' and l.state = 'accepted'"
+        "       and l.from_offset <= s.from_offset and s.until_offset <= l.until_offset)",
+        (pipeline,),
+    )
+    for row in rows:
+        offsets = row["until_offset"] - row["from_offset"]
+        detail = (
+            f"{row['records']} records were counted in {offsets} offsets, of which each has one"
+        )
+        yield Violation(check="segment", where=_where(row), detail=detail)
 
 
 def _check_folded(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Violation]:
@@ -160,7 +187,12 @@ def _check_keys(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Viol
 Check = Callable[[Transaction, str, Tables], Iterator[Violation]]
 """Takes a transaction, the pipeline and its tables."""
 
-LEDGER_CHECKS: Final[Sequence[Check]] = (_check_tiling, _check_states, _check_topics)
+LEDGER_CHECKS: Final[Sequence[Check]] = (
+    _check_tiling,
+    _check_density,
+    _check_states,
+    _check_topics,
+)
 """Checks of the ledger alone."""
 
 RESULT_CHECKS: Final[Sequence[Check]] = (
