@@ -22,6 +22,7 @@ CREATE TABLE `batch` (
   `reason` varchar(1000) DEFAULT NULL,
   `replay_id` bigint unsigned DEFAULT NULL,
   `open_ingest` varchar(95) CHARACTER SET ascii COLLATE ascii_bin GENERATED ALWAYS AS ((case when ((`kind` = _utf8mb4'ingest') and (`state` = _utf8mb4'planned')) then concat(`pipeline`,`lane`) end)) STORED,
+  `is_dense` tinyint(1) DEFAULT NULL,
   PRIMARY KEY (`batch_id`),
   UNIQUE KEY `one_open_ingest_batch` (`open_ingest`),
   KEY `batches_of_pipeline` (`pipeline`,`batch_id`),
