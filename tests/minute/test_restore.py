@@ -120,7 +120,7 @@ def test_whoever_has_read_before_a_restore_commits_nothing(
             assert len(world.kept()) == 3 * sum(COUNTED.values())
 
 
-def test_a_commit_is_of_the_claim_and_of_the_ranges_that_were_read(
+def test_a_commit_is_of_the_batch_the_claim_and_the_ranges_that_were_read(
     migrated: Stack, tmp_path: Path
 ) -> None:
     """Each is compared by itself: one may be the same after a restore."""
@@ -128,6 +128,7 @@ def test_a_commit_is_of_the_claim_and_of_the_ranges_that_were_read(
     (batch_id,) = ids = world.planned_in(0)
     for table, changed, back in (
         ("batch", "claim_token = repeat('0', 32)", "claim_token = null"),
+        *(("batch", f"planned_at = planned_at {n} interval 1 hour", "reason = ''") for n in "-+"),
         ("segment", "until_offset = until_offset - 1", "until_offset = until_offset + 1"),
     ):
 

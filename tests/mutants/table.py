@@ -567,14 +567,27 @@ MUTANTS: Final = (
         where="tally.ledger.commit:lock_attempt",
         before="    if now.claim != batch.claim or",
         after="    if now.attempt != batch.attempt or",
-        tests=(f"{RESTORE}::test_a_commit_is_of_the_claim_and_of_the_ranges_that_were_read",),
+        tests=(
+            f"{RESTORE}::test_a_commit_is_of_the_batch_the_claim_and_the_ranges_that_were_read",
+        ),
+    ),
+    Mutant(
+        guard="a batch is known by more than its number",
+        where="tally.ledger.commit:lock_attempt",
+        before="    if _identity(now) != _identity(batch):",
+        after="    if now.batch_id != batch.batch_id:",
+        tests=(
+            f"{RESTORE}::test_a_commit_is_of_the_batch_the_claim_and_the_ranges_that_were_read",
+        ),
     ),
     Mutant(
         guard="what becomes live is what was read",
         where="tally.ledger.commit:lock_attempt",
         before=" or _planned(now) != _planned(batch):",
         after=":",
-        tests=(f"{RESTORE}::test_a_commit_is_of_the_claim_and_of_the_ranges_that_were_read",),
+        tests=(
+            f"{RESTORE}::test_a_commit_is_of_the_batch_the_claim_and_the_ranges_that_were_read",
+        ),
     ),
     Mutant(
         guard="a batch commits once",
@@ -1095,7 +1108,7 @@ MUTANTS: Final = (
     Mutant(
         guard="a set whose attempt may still commit is not dropped",
         where="tally.pipeline.publish:verdict",
-        before="waiting.attempt >= segment.attempt",
+        before="waiting.attempt == segment.attempt",
         after="waiting.attempt > segment.attempt",
         tests=(f"{ROWS}::test_a_set_of_the_newest_attempt_waits_for_its_commit",),
     ),

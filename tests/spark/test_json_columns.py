@@ -249,7 +249,10 @@ def test_fields_of_ones_own_are_found_by_path(spark: SparkSession) -> None:
 
 
 def test_what_follows_a_time_is_not_read_unless_it_is_a_digit(spark: SparkSession) -> None:
-    """A fraction or a zone may follow; a digit says that the time is written otherwise."""
+    """A fraction or a zone may follow; a digit says that the time is written otherwise.
+
+    A line feed is no blank.
+    """
     times = (
         ("yyyy-MM-dd HH:mm", "2017-07-30 14:09", COUNTED),
         ("yyyy-MM-dd HH:mm", "2017-07-30 14:09:08", COUNTED),
@@ -260,6 +263,8 @@ def test_what_follows_a_time_is_not_read_unless_it_is_a_digit(spark: SparkSessio
         ("yyyy-MM-dd HH:mm:ss.SSS", "2017-07-30 14:09:08", TIME_INVALID),
         ("dd.MM.yyyy hh:mm a", "30.07.2017 02:09 PM CEST", COUNTED),
         ("yyyy-MM-dd HH:mm", "2017-07-30 14:09٣", COUNTED),
+        ("d.M.yyyy H:mm", "30.7.2017 14:09", COUNTED),
+        ("d.M.yyyy H:mm", "30.7.2017\\n14:09", TIME_INVALID),
     )
     cases = Cases(spark)
     for time_format, time, outcome in times:

@@ -22,9 +22,10 @@ MINUTE = "2017-07-30 14:09:00"
 
 
 def test_the_ledger_decides_what_becomes_of_a_set() -> None:
-    """Set 7 of segment 1, of attempt 1 or 2."""
+    """Set 7 of segment 1, of attempt 1 or 2, or of one that the ledger no longer knows."""
     for attempt, state, row_set, told in (
         *((2, "planned", None, Verdict.WAITS), (1, "planned", None, Verdict.DROPPED)),
+        (3, "planned", None, Verdict.DROPPED),
         *((2, "live", 7, Verdict.LIVE), (2, "live", 8, Verdict.DROPPED)),
         *((2, "superseded", 7, Verdict.DROPPED), (2, "superseded", 8, Verdict.DROPPED)),
         (2, "abandoned", None, Verdict.DROPPED),

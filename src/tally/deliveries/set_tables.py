@@ -137,7 +137,7 @@ class SetTables:
         """The latest live sets that have lines."""
         rows = tx.rows(
             f"select {PLACE} from `{self.sets}` where state = 'live' and line_count > 0"
-            f" order by set_id desc limit {_SAMPLED}"
+            f" order by segment_id desc limit {_SAMPLED}"
         )
         return [SetPlace(**row) for row in rows]
 

@@ -42,6 +42,12 @@ def lock_attempt(tx: Transaction, batch: Batch) -> bool:
             was claimed.
     """
     now = find_batch(tx, batch.batch_id, lock=True)
+    if _identity(now) != _identity(batch):
+        raise FencedError(
+            f"batch {batch.batch_id} is another one than was read for: the ledger was restored to "
+            "an older state since, or another server has taken over",
+            next_step=f"tally show {batch.batch_id}",
+        )
     if now.state is BatchState.COMMITTED:
         return False
     if now.state is BatchState.ABANDONED:
@@ -57,6 +63,11 @@ def lock_attempt(tx: Transaction, batch: Batch) -> bool:
             f"batch {batch.batch_id}: {why}", next_step=f"tally show {batch.batch_id}"
         )
     return True
+
+
+def _identity(batch: Batch) -> tuple[object, ...]:
+    """What never changes of a batch, also when its segments are pruned."""
+    return batch.pipeline, batch.kind, batch.replay_id, batch.planned_at
 
 
 def _planned(batch: Batch) -> list[tuple[int, str, str, OffsetRange]]:

@@ -49,14 +49,15 @@ class Verdict(StrEnum):
 def verdict(waiting: WaitingSet, segment: Standing | None) -> Verdict:
     """What becomes of a set, by what the ledger says of its segment.
 
-    A set whose attempt may still commit waits. An attempt that was claimed after it never lets it.
+    A set whose attempt may still commit waits. An attempt that was claimed after it never lets it,
+    and a later attempt than the newest one is of a ledger that was restored since.
     """
     if segment is None:
         return Verdict.DROPPED
     if segment.row_set == waiting.set_id:
         is_in_result = segment.state in {SegmentState.LIVE, SegmentState.FOLDED}
         return Verdict.LIVE if is_in_result else Verdict.DROPPED
-    if segment.state is SegmentState.PLANNED and waiting.attempt >= segment.attempt:
+    if segment.state is SegmentState.PLANNED and waiting.attempt == segment.attempt:
         return Verdict.WAITS
     return Verdict.DROPPED
 

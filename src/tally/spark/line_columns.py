@@ -248,8 +248,11 @@ class LineReader:
         return tuple(F.when(condition, _label(find(name), chars)) for name in self.selection.labels)
 
 
-# A number of more digits than Spark keeps is read as a double, whose text shows nothing of that.
-_ROUNDED: Final = r"^-?([0-9]*\.[0-9]+(E-?[0-9]+)?|Infinity|NaN)$"
+# A number of more digits than Spark keeps is read as a double, whose text shows nothing of that; it
+# may be in an array or an object.
+_ROUNDED: Final = (
+    r"^-?([0-9]*\.[0-9]+(E-?[0-9]+)?|Infinity|NaN)$|(?s)^[\[{].*([0-9]\.[0-9]|Infinity|NaN)"
+)
 
 
 def _finder(line: ParsedLine, record: Mapping[str, Column]) -> Callable[[str], Column]:

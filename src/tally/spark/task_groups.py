@@ -69,7 +69,7 @@ class Input:
         """
         for batch in self._batches:
             is_row = pc.is_valid(batch.column(END))
-            self._is_whole |= not pc.all(is_row).as_py()
+            self._is_whole |= pc.all(is_row).as_py() is False  # of an empty batch it is null
             yield batch.filter(is_row)
         if not self._is_whole:
             raise ReadError(

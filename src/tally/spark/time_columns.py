@@ -146,11 +146,11 @@ def _since_1970(seconds: Column) -> Column:
 def _found_fields(text: Column, time_format: TimeFormat, *, whole: bool) -> Column:
     r"""An array of one string and then the fields of a time; of one where the shape does not match.
 
-    The text has no ``\n`` of its own here, so none can pass itself off as a result.
+    A ``\n`` of the text itself becomes what no format has: none can pass itself off as a result.
     """
     end = r"\z" if whole else "(?![0-9]).*+"
     groups = "".join(f"\n${number}" for number, _ in enumerate(time_format.fields, start=1))
-    one_line = F.translate(text, "\n", " ")
+    one_line = F.translate(text, "\n", "\x01")
     return F.split(F.regexp_replace(one_line, rf"(?s)\A{time_format.shape}{end}", groups), "\n")
 
 
