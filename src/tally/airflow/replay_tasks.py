@@ -126,11 +126,19 @@ class TallyReplayOutcomeOperator(BaseOperator):
         from tally.airflow import replay_work  # DAG parsing must not import Kafka and MySQL
         from tally.app.replays import replay_outcome
 
-        replay_id = context["ti"].xcom_pull(task_ids=REQUEST, key=REPLAY_KEY)
+        ti = context["ti"]
+        replay_id = ti.xcom_pull(task_ids=REQUEST, key=REPLAY_KEY)
         if replay_id is None:
             raise final("no replay was recorded; see the task before")
+        digest = str(ti.xcom_pull(task_ids=PREVIEW, key=SHOWN_KEY)["digest"])
         with final_unless_retryable():
             ctx = brief_context(self.config, self.pipeline)
+            written = replay_work.find_written(ctx, self.pipeline, _requester(context), digest)
+            if written is None or written.replay_id != int(replay_id):
+                raise final(
+                    f"the ledger has no replay {replay_id} of this run: it was restored to an "
+                    "older state since. Next: trigger the DAG again"
+                )
             outcome = replay_outcome(ctx, int(replay_id))
         text = replay_work.outcome_text(outcome)
         self.log.info(text)
