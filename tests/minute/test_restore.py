@@ -143,6 +143,22 @@ def test_a_commit_is_of_the_batch_the_claim_and_the_ranges_that_were_read(
     assert steps.audited(world) == COUNTED
 
 
+@pytest.mark.parametrize("delivery", ["rows", "files"])
+def test_a_batch_is_committed_with_a_set_that_is_still_sealed(
+    delivery: str, migrated: Stack, tmp_path: Path
+) -> None:
+    """A replica that lags has a claim, perhaps, and not what was sealed after it."""
+    world = delivered(delivery, migrated, tmp_path, partitions=1)
+    ids = world.planned_in(0)
+    reopened = f"update `{world.pipeline.rows_view}__sets` set state = 'open', line_count = null"
+    with pytest.raises(FencedError, match="no longer there with its 3 lines"):
+        world.run_all(ids, Behind(world.reader, lambda: world.execute(reopened)))
+    assert world.counts() == {}
+    world.run_all(ids)
+    assert steps.audited(world) == COUNTED
+    assert len(world.kept()) == sum(COUNTED.values())
+
+
 def test_a_set_of_lines_never_has_the_number_of_an_earlier_one(
     migrated: Stack, tmp_path: Path
 ) -> None:

@@ -1069,6 +1069,13 @@ MUTANTS: Final = (
         tests=(f"{ROWS}::test_an_attempt_writes_beside_a_stopped_one",),
     ),
     Mutant(
+        guard="a batch is committed with a set that is still sealed",
+        where="tally.pipeline.commit:commit_once",
+        before="                store.check_sealed(result.row_set)\n",
+        after="                pass\n",
+        tests=(f"{RESTORE}::test_a_batch_is_committed_with_a_set_that_is_still_sealed",),
+    ),
+    Mutant(
         guard="a set is sealed with as many rows as were written",
         where="tally.deliveries.set_store:SetStore.seal",
         before="if found != lines:",

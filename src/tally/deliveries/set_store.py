@@ -164,6 +164,26 @@ class SetStore(SetTables):
         self._until_answered(work)
         return RowSet(set_id=place.set_id, rows=lines)
 
+    def check_sealed(self, rows: RowSet) -> None:
+        """Raise unless a set is sealed, on the server as it is now.
+
+        A replica that lags may have taken over since the set was sealed, or a set was dropped for
+        an attempt that the ledger no longer knows.
+
+        Raises:
+            FencedError: It is not, or has not as many lines.
+        """
+        with self.database.transaction(read_only=True) as tx:
+            found = tx.row(
+                f"select state, line_count from `{self.sets}` where set_id = %s", (rows.set_id,)
+            )
+        if found != {"state": "sealed", "line_count": rows.rows}:
+            raise FencedError(
+                f"set {rows.set_id} of {self.view} is no longer there with its {rows.rows} lines: "
+                "it was dropped, or its server was restored to an older state",
+                next_step="run it again: that keeps its lines anew",
+            )
+
     def waiting(self) -> list[WaitingSet]:
         """The sets that are open or sealed."""
         with self.database.transaction(read_only=True) as tx:

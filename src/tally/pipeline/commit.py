@@ -10,6 +10,7 @@ from tally.model import Batch
 from tally.mysql.errors import CommitUnansweredError
 from tally.mysql.transactions import TRANSACTION_TRIES, Transaction
 from tally.pipeline.context import Context
+from tally.pipeline.publish import store_of
 
 
 def commit_once(ctx: Context, batch: Batch, pipeline: Pipeline, result: Result) -> bool:
@@ -27,7 +28,13 @@ def commit_once(ctx: Context, batch: Batch, pipeline: Pipeline, result: Result) 
     delivery = delivery_of(pipeline)
 
     def work(tx: Transaction) -> bool:
-        return delivery.commit(tx, batch, result)
+        committed = delivery.commit(tx, batch, result)
+        if committed and result.row_set is not None:
+            # While the batch's row is locked: no newer attempt can drop the set.
+            store = store_of(ctx, pipeline)
+            if store is not None:
+                store.check_sealed(result.row_set)
+        return committed
 
     for _ in range(TRANSACTION_TRIES):
         try:
