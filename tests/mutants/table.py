@@ -43,7 +43,6 @@ MINUTE: Final = "tests/minute/test_minute.py"
 PLAN: Final = "tests/minute/test_plan.py"
 REPLAY: Final = "tests/minute/test_replay.py"
 CONCURRENCY: Final = "tests/minute/test_concurrency.py"
-MINUTE_DAG: Final = "tests/airflow/test_minute_dag.py"
 REPLAY_DAG: Final = "tests/airflow/test_replay_dag.py"
 LOSSES_DAG: Final = "tests/airflow/test_losses_dag.py"
 LOSSES: Final = "tests/minute/test_losses.py"
@@ -54,7 +53,6 @@ PRUNE: Final = "tests/minute/test_prune.py"
 RATIO: Final = "tests/minute/test_malformed_ratio.py"
 PROVING: Final = "tests/cli/test_audit.py"
 LABELS: Final = "tests/minute/test_labels.py"
-JSON_COLUMNS: Final = "tests/spark/test_json_columns.py"
 TASK_COUNTING: Final = "tests/spark/test_task_counting.py"
 LINE_COLUMNS: Final = "tests/spark/test_line_columns.py"
 FILES: Final = "tests/minute/test_kept_files.py"
@@ -80,22 +78,6 @@ MUTANTS: Final = (
         tests=(f"{PLAN}::test_two_later_planners_write_one_plan",),
     ),
     Mutant(
-        guard="records that retention took before the plan are a loss, not a new start",
-        where="tally.planning.ingest:_find_loss",
-        before="    if held.earliest > at:\n        return _loss(LossCause.EXPIRED",
-        after="    if held.earliest > at + 1_000_000:\n        return _loss(LossCause.EXPIRED",
-        tests=(f"{PLAN}::test_records_lost_before_the_plan_block_their_partition",),
-    ),
-    Mutant(
-        guard="an end behind the ledger blocks",
-        where="tally.planning.ingest:_find_loss",
-        before="if held.end < min([at, *(r.from_offset for r in accepted)]):",
-        after="if held.end < min([0, *(r.from_offset for r in accepted)]):",
-        tests=(
-            f"{LOSSES}::test_an_end_behind_the_ledger_blocks_until_it_is_accepted_and_has_grown",
-        ),
-    ),
-    Mutant(
         guard="an answer that would block is asked for again",
         where="tally.pipeline.plan:_plan",
         before="    if (plan.doubtful or any(causes.values())) and not believe:",
@@ -103,45 +85,11 @@ MUTANTS: Final = (
         tests=(f"{PLAN}::test_old_metadata_is_asked_for_again_before_it_is_believed",),
     ),
     Mutant(
-        guard="a time after the last record is the end",
-        where="tally.planning.ingest:first_offsets",
-        before="            starts[partition] = held.end\n",
-        after="            starts[partition] = held.earliest\n",
-        tests=(f"{PLAN}::test_a_start_time_after_the_last_record_begins_at_the_end",),
-    ),
-    Mutant(
         guard="a start time is looked up",
         where="tally.pipeline.plan:_starts",
         before="ctx.kafka.offsets_at(wanted, start)",
         after="dict.fromkeys(wanted)",
         tests=(f"{PLAN}::test_record_times_out_of_order_leave_nothing_out_behind_a_start_time",),
-    ),
-    Mutant(
-        guard="records of open transactions are not planned",
-        where="tally.config.pipeline:Pipeline.reads_committed",
-        before='return self.isolation_level == "read_committed"',
-        after="return False",
-        tests=(
-            f"{PLAN}::test_open_transactions_are_not_planned",
-            f"{PLAN}::test_a_hanging_transaction_holds_back_its_own_partition_alone",
-        ),
-    ),
-    Mutant(
-        guard="one batch takes so many records of a partition at most",
-        where="tally.planning.ingest:_next_range",
-        before="until = min([end, at + limit, *(r.until_offset for r in accepted)])",
-        after="until = min([end, *(r.until_offset for r in accepted)])",
-        tests=(f"{MINUTE}::test_a_backlog_is_counted_batch_by_batch",),
-    ),
-    Mutant(
-        guard="minutes that were missed are not caught up one by one",
-        where="tally.airflow.policies:shared",
-        before='        "catchup": False,\n',
-        after='        "catchup": True,\n'
-        '        "start_date": __import__("pendulum").datetime(2026, 1, 1),\n',
-        tests=(
-            f"{MINUTE_DAG}::test_after_a_stop_one_run_is_scheduled_not_one_for_each_missed_minute",
-        ),
     ),
     Mutant(
         guard="an accepted truncation is in force until counting has passed it",
@@ -187,13 +135,6 @@ MUTANTS: Final = (
         after=" limit",
         tests=(f"{CONCURRENCY}::test_what_prune_forgets_is_still_lost_by_an_adoption",),
     ),
-    Mutant(
-        guard="counting begins at the first record",
-        where="tally.planning.ingest:first_offsets",
-        before="            starts[partition] = held.earliest\n",
-        after="            starts[partition] = min(held.earliest + 1, held.end)\n",
-        tests=(FOUND,),
-    ),
     # --- reading
     Mutant(
         guard="only a hole that was missing and accepted may be missing",
@@ -214,15 +155,6 @@ MUTANTS: Final = (
         where="tally.pipeline.run:check_still_served",
         before="still_held=pipeline.is_sparse",
         after="still_held=False",
-        tests=(
-            f"{CONCURRENCY}::test_records_of_a_range_with_holes_that_expire_behind_a_read_are_not_believed",
-        ),
-    ),
-    Mutant(
-        guard="of an accepted hole Kafka must still hold all after the read",
-        where="tally.planning.ingest:unreadable",
-        before="        must_hold = still_held or segment.missing_accepted\n",
-        after="        must_hold = still_held\n",
         tests=(
             f"{CONCURRENCY}::test_records_of_a_range_with_holes_that_expire_behind_a_read_are_not_believed",
         ),
@@ -255,25 +187,11 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
-        guard="a driver that is asked to end while it starts ends",
-        where="tally.airflow.driver:DriverHook._process_spark_submit_log",
-        before="if self._killed and self._submit_sp is not None:",
-        after="if self._submit_sp is None:",
-        tests=("tests/airflow/test_driver.py",),
-    ),
-    Mutant(
         guard="a task that runs again reads to the same end",
         where="tally.spark.reading:read_ranges",
         before='.option("endingOffsets", json.dumps(ends))',
         after='.option("endingOffsets", "latest")',
         tests=(f"{TASKS}::test_tasks_that_are_killed_are_run_again_and_count_once",),
-    ),
-    Mutant(
-        guard="a dense range must be read whole",
-        where="tally.aggregates.checks:check_totals",
-        before="        and totals[r.partition].records != r.offsets\n",
-        after="        and totals[r.partition].records > r.offsets\n",
-        tests=(f"{MINUTE}::test_a_hole_in_the_range_is_data_loss",),
     ),
     # --- by partition
     Mutant(
@@ -282,20 +200,6 @@ MUTANTS: Final = (
         before="if key.lower() not in DIVIDING}",
         after="if key}",
         tests=(f"{DELIVERIES}::test_a_partition_is_read_by_one_task",),
-    ),
-    Mutant(
-        guard="ranges that Spark groups are each read by a task of their own",
-        where="tally.spark.session:SESSION_DEFAULTS",
-        before='"spark.sql.unionOutputPartitioning": "false"',
-        after='"spark.sql.unionOutputPartitioning": "true"',
-        tests=(f"{DELIVERIES}::test_a_read_is_counted_and_kept_as_it_was_written",),
-    ),
-    Mutant(
-        guard="a range that Spark groups for its task goes through no exchange",
-        where="tally.spark.grouping:Grouping.counts_in_tasks",
-        before="self._keyed(records.coalesce(1), line)",
-        after="self._keyed(records, line)",
-        tests=(f"{TASK_COUNTING}::test_ranges_of_their_own_are_grouped_without_an_exchange",),
     ),
     Mutant(
         guard="a task has records of one partition",
@@ -381,31 +285,7 @@ MUTANTS: Final = (
         after="",
         tests=(f"{MINUTE}::test_a_topic_recreated_under_the_read_is_data_loss",),
     ),
-    Mutant(
-        guard="a flood of malformed lines stops and asks",
-        where="tally.aggregates.checks:check_totals",
-        before="    if malformed > pipeline.max_malformed_per_batch:",
-        after="    if malformed > pipeline.max_malformed_per_batch + 1_000_000:",
-        tests=(f"{MINUTE}::test_a_flood_of_malformed_lines_stops_and_asks",),
-    ),
-    Mutant(
-        guard="a server that dies in a read is a failure that may pass",
-        where="tally.spark.counting:SparkReader.count",
-        before="                read_errors(request.ranges),\n",
-        after="",
-        tests=("tests/spark/test_connect.py::test_a_server_that_dies_is_a_failure_that_may_pass",),
-    ),
     # --- lines
-    Mutant(
-        guard="the last of duplicate keys is taken, in a driver and on a server",
-        where="tally.spark.session:SESSION_DEFAULTS",
-        before='    "spark.sql.variant.allowDuplicateKeys": "true",\n',
-        after="",
-        tests=(
-            f"{JSON_COLUMNS}::test_a_value_is_what_the_definition_says",
-            "tests/spark/test_connect.py::test_a_server_reads_json_as_a_driver_does",
-        ),
-    ),
     Mutant(
         guard="a recount judges each record by itself",
         where="tally.spark.line_columns:LineReader.keys",
@@ -484,13 +364,6 @@ MUTANTS: Final = (
         before='                cursor.execute(f"start transaction {snapshot}")\n',
         after="                assert snapshot\n",
         tests=(f"{COMMIT}::test_with_autocommit_left_on_a_failing_commit_leaves_nothing_behind",),
-    ),
-    Mutant(
-        guard="a locked table is not waited for for ever",
-        where="tally.mysql.connection:connect",
-        before='f" lock_wait_timeout = {settings.lock_wait_timeout_s},"',
-        after='""',
-        tests=(f"{COMMIT}::test_a_lock_that_is_held_too_long_rolls_back",),
     ),
     Mutant(
         guard="columns of the result are named",
@@ -957,13 +830,6 @@ MUTANTS: Final = (
         tests=(f"{LABELS}::test_a_label_that_is_added_later_is_filled_by_a_replay",),
     ),
     Mutant(
-        guard="a flood of label values stops before anything is written",
-        where="tally.aggregates.checks:SeriesLimit.check",
-        before="        if self._rows > limit:",
-        after="        if self._rows < 0:",
-        tests=(f"{LABELS}::test_a_flood_of_values_stops_before_anything_is_written",),
-    ),
-    Mutant(
         guard="a row may gain lines and lose bytes",
         where="tally.ledger.contributions:add_to_result",
         before="greatest(`_added`.`{s}`, 0)",
@@ -1293,13 +1159,6 @@ MUTANTS: Final = (
         before="    store.tell()\n",
         after="    if live or committed:\n        store.tell()\n",
         tests=(f"{FILES}::test_the_list_follows_when_a_driver_is_killed_before_it_is_written",),
-    ),
-    Mutant(
-        guard="a key that is not read as it was written hides no line",
-        where="tally.spark.line_columns:LineReader._key_digest",
-        before="F.when(condition & is_written_so, digest)",
-        after="F.when(condition, digest)",
-        tests=(f"{DELIVERIES}::test_values_that_are_not_read_as_they_were_written_hide_no_line",),
     ),
     Mutant(
         guard="lines of clusters with the same topic id are told apart",

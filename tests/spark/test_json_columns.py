@@ -249,10 +249,7 @@ def test_fields_of_ones_own_are_found_by_path(spark: SparkSession) -> None:
 
 
 def test_what_follows_a_time_is_not_read_unless_it_is_a_digit(spark: SparkSession) -> None:
-    """A fraction or a zone may follow; a digit says that the time is written otherwise.
-
-    A line feed is no blank.
-    """
+    """A fraction or a zone may follow; a digit is of another format. A line feed is no blank."""
     times = (
         ("yyyy-MM-dd HH:mm", "2017-07-30 14:09", COUNTED),
         ("yyyy-MM-dd HH:mm", "2017-07-30 14:09:08", COUNTED),

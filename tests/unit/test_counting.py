@@ -67,10 +67,9 @@ def test_whatever_is_counted_by_is_in_the_fingerprint() -> None:
         "label_max_chars": 20,
         "measure": "bytes",
     }
-    swapped = {"filter": {"logger": ["x"], "topic": ["a", "b"]}, "labels": ["logger", "topic"]}
-    swapped["levels"] = ["WARN", "ERROR"]
+    swapped = {"filter": {"logger": ["x"], "topic": ["a", "b"]}, "levels": ["WARN", "ERROR"]}
     whole = fingerprint(pipeline(**rules))
-    assert whole == fingerprint(pipeline(**{**rules, **swapped}))
+    assert whole == fingerprint(pipeline(**{**rules, **swapped, "labels": ["logger", "topic"]}))
     without = [{k: v for k, v in rules.items() if k != key} for key in rules]
     without += [{**rules, "filter": {"topic": ["a"], "logger": ["x"]}}]
     found = {fingerprint(pipeline(**other)) for other in without}
