@@ -2,6 +2,8 @@
 
 import re
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from tests.minute.steps import AT
 from tests.minute.test_prune import pruned
 from tests.minute.test_replay import preview, replay
 from tests.servers import PROJECT
+from tests.waiting import wait_until
 from tests.world import World, make_settings
 
 pytestmark = pytest.mark.stack
@@ -66,6 +69,22 @@ def test_values_that_look_alike_stay_apart(world: World) -> None:
     expected = Counter([*names, *(name.decode(errors="replace") for name in invalid)])
     assert rows(world, "service") == {(name,): number for name, number in expected.items()}
     assert world.audit().holds
+
+
+def test_a_migration_waits_for_a_reader_and_holds_up_no_other(world: World) -> None:
+    """Its statements wait for a table's metadata a short while, and again."""
+    with ThreadPoolExecutor(1) as pool, closing(world.connect()) as reader:
+        reader.begin()
+        reader.cursor().execute("select * from segment limit 1")
+        migrated = pool.submit(labelled, world)
+        waits = "select 1 from information_schema.processlist where info like %s and state like %s"
+        like = [f"alter table `{world.name}%", "%metadata lock%"]
+        wait_until(lambda: world.rows(waits, like))
+        world.rows("select * from segment limit 1")
+        reader.rollback()
+        migrated.result()
+    count(world, "cart")
+    assert rows(world, "service") == {("cart",): 1}
 
 
 def test_a_label_that_is_added_later_is_filled_by_a_replay(world: World) -> None:

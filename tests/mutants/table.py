@@ -395,24 +395,6 @@ MUTANTS: Final = (
         tests=(f"{COMMIT}::test_one_partition_that_cannot_move_stops_them_all",),
     ),
     Mutant(
-        guard="attempts are told apart by number, not by time",
-        where="tally.ledger.commit:lock_attempt",
-        before="    if now.claim != batch.claim or",
-        after="    if now.claimed_at > batch.claimed_at or",
-        tests=(
-            f"{CONCURRENCY}::test_the_newer_of_two_attempts_is_told_by_its_number_and_not_by_the_clock",
-        ),
-    ),
-    Mutant(
-        guard="an attempt that seems to begin in the future is at work",
-        where="tally.pipeline.plan:_why_abandon",
-        before="facts.now - batch.claimed_at < patience",
-        after="abs(facts.now - batch.claimed_at) < patience",
-        tests=(
-            f"{CONCURRENCY}::test_a_clock_that_jumps_backwards_under_an_attempt_takes_nothing_from_it",
-        ),
-    ),
-    Mutant(
         guard="offsets move only from where the batch began",
         where="tally.ledger.commit:move_offsets",
         before="where s.batch_id = %s and s.state = 'planned' and o.next_offset = s.from_offset",
