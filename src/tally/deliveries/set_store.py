@@ -165,10 +165,7 @@ class SetStore(SetTables):
         return RowSet(set_id=place.set_id, rows=lines)
 
     def check_sealed(self, rows: RowSet) -> None:
-        """Raise unless a set is sealed, on the server as it is now.
-
-        A replica that lags may have taken over since the set was sealed, or a set was dropped for
-        an attempt that the ledger no longer knows.
+        """Raise unless a set is still sealed: a replica that lags may have taken over since.
 
         Raises:
             FencedError: It is not, or has not as many lines.

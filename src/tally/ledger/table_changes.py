@@ -5,7 +5,6 @@ until the last step: new columns have a default, and the switch to the pipeline'
 transaction.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -14,7 +13,7 @@ from tally.config.labels import LABEL_CHARS_MAX, LABELS_MAX
 from tally.config.names import tables_beside
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
-from tally.errors import ConfigError, SchemaError, TransactionRetryError
+from tally.errors import ConfigError, SchemaError
 from tally.ledger.contributions import copy_shared
 from tally.ledger.positions import check_owner, lock_pipeline
 from tally.ledger.row_sets import check_lines
@@ -40,10 +39,6 @@ FIRST_RESULT: Final = "error_log"
 
 MINUTE_INDEX: Final = "contributions_by_minute"
 """Finds the segments with lines of a minute; the migrations create that of the shared table."""
-
-_LOCK_WAIT_S: Final = 2
-_FREE_WITHIN_S: Final = 120
-"""How long a migration tries to get at a table between those who read it."""
 
 _RESULT: Final = """
     create table if not exists `{table}` (
@@ -106,29 +101,9 @@ def prepare_tables(database: Database, pipeline: Pipeline) -> list[str]:
             _widen(tx, table, key, wanted)
         _refer_to_segments(tx, wanted.contributions)
 
-    _between_readers(database, create)
+    database.run_between_readers(create)
     database.run(lambda tx: _switch(tx, pipeline, wanted))
     return [_described(pipeline)]
-
-
-def _between_readers(database: Database, work: Callable[[Transaction], None]) -> None:
-    """Run DDL that can be run again, in short waits for the tables that others read.
-
-    Whoever waits for the metadata of a table holds up all who come after it.
-
-    Raises:
-        TransactionRetryError: A table was not free for a moment within :data:`_FREE_WITHIN_S`.
-    """
-    impatient = database.adjusted(lock_wait_timeout_s=_LOCK_WAIT_S)
-    deadline = database.clock.monotonic() + _FREE_WITHIN_S
-    while True:
-        try:
-            with impatient.transaction() as tx:
-                return work(tx)
-        except TransactionRetryError:
-            if database.clock.monotonic() > deadline:
-                raise
-            database.clock.sleep(_LOCK_WAIT_S)
 
 
 def missing_index(database: Database, pipeline: Pipeline) -> list[str]:

@@ -22,6 +22,8 @@ Connection: TypeAlias = "pymysql.Connection[Any]"  # generic for the type checke
 T = TypeVar("T")
 
 TRANSACTION_TRIES: Final = 5
+_SHORT_WAIT_S: Final = 2
+_FREE_WITHIN_S: Final = 120
 
 
 class Transaction:
@@ -163,6 +165,25 @@ class Database:
                     raise
                 self.clock.sleep(0.05 * 2**attempt)
         raise AssertionError("unreachable: the last try returns or raises")
+
+    def run_between_readers(self, work: Callable[[Transaction], None]) -> None:
+        """Run DDL that can be run again, with short waits for tables that others read.
+
+        Whoever waits for the metadata of a table holds up all who come after it.
+
+        Raises:
+            TransactionRetryError: A table was not free for a moment in two minutes.
+        """
+        impatient = self.adjusted(lock_wait_timeout_s=_SHORT_WAIT_S)
+        deadline = self.clock.monotonic() + _FREE_WITHIN_S
+        while True:
+            try:
+                with impatient.transaction() as tx:
+                    return work(tx)
+            except TransactionRetryError:
+                if self.clock.monotonic() > deadline:
+                    raise
+                self.clock.sleep(_SHORT_WAIT_S)
 
     def _give_back(self, connection: Connection) -> None:
         # A connection that cannot be closed is broken already.
