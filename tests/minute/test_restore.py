@@ -143,8 +143,10 @@ def test_a_set_of_lines_never_has_the_number_of_an_earlier_one(
     lost = kept.begun(batch_id, "lost")
     kept.execute(f"truncate table `{kept.pipeline.rows_view}__sets`")
     kept.execute("update batch set attempt = 0 where pipeline = %s", [kept.name])
-    kept.run_all([batch_id])
+    new = kept.begun(batch_id, "new")
     with pytest.raises(FencedError, match="was dropped"):
         lost.seal()
+    assert new.seal().rows == 1
+    kept.run_all([batch_id])
     assert steps.audited(kept) == COUNTED
     assert len(kept.kept()) == sum(COUNTED.values())
