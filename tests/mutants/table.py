@@ -972,7 +972,7 @@ MUTANTS: Final = (
         where="tally.pipeline.publish:verdict",
         before="if segment.row_set == waiting.set_id:",
         after="if segment.row_set is not None:",
-        tests=(f"{DELIVERIES}::test_a_task_that_spark_repeats_counts_and_keeps_each_line_once",),
+        tests=(f"{PUBLISH}::test_the_ledger_decides_what_becomes_of_a_set",),
     ),
     Mutant(
         guard="what readers may not see yet is not folded",
