@@ -138,14 +138,14 @@ MUTANTS: Final = (
     # --- reading
     Mutant(
         guard="only a hole that was missing and accepted may be missing",
-        where="tally.ledger.batches:_SEGMENTS",
+        where="tally.ledger.batches:ACCEPTED_HOLE",
         before="and l.cause = 'missing' and l.state = 'accepted'",
         after="and l.state = 'accepted'",
         tests=(f"{REPLAY}::test_a_hole_in_a_loss_that_came_back_is_no_accepted_one",),
     ),
     Mutant(
         guard="only a hole that an operator has accepted may be missing",
-        where="tally.ledger.batches:_SEGMENTS",
+        where="tally.ledger.batches:ACCEPTED_HOLE",
         before="and l.cause = 'missing' and l.state = 'accepted'",
         after="and l.cause = 'missing'",
         tests=(f"{REPLAY}::test_a_hole_that_was_counted_as_sparse_is_no_accepted_one",),

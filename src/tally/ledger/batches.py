@@ -23,21 +23,24 @@ _BATCH = (
     " claim_token, replay_id from batch "
 )
 
-_SEGMENTS = """
-    select s.segment_id, s.batch_id, s.partition_id, s.from_offset, s.until_offset, s.state,
-           i.topic, i.topic_id, i.cluster_id,
-           exists (select 1 from lost_range l
+ACCEPTED_HOLE = """exists (select 1 from lost_range l
                    where l.incarnation_id = s.incarnation_id and l.partition_id = s.partition_id
                      and l.cause = 'missing' and l.state = 'accepted'
                      and l.from_offset <= s.from_offset and s.until_offset <= l.until_offset
-                  ) as missing_accepted,
+                  )"""
+"""Whether the segment ``s`` may lack records, as an operator has accepted; SQL."""
+
+_SEGMENTS = f"""
+    select s.segment_id, s.batch_id, s.partition_id, s.from_offset, s.until_offset, s.state,
+           i.topic, i.topic_id, i.cluster_id,
+           {ACCEPTED_HOLE} as missing_accepted,
            (select sum(o.records) from replacement r join segment o on o.segment_id = r.replaced_id
             where r.segment_id = s.segment_id) as records_replaced,
            (select sum(o.until_offset - o.from_offset) from replacement r
             join segment o on o.segment_id = r.replaced_id
             where r.segment_id = s.segment_id) as offsets_replaced
     from segment s join topic_incarnation i using (incarnation_id)
-    where s.batch_id in ({})
+    where s.batch_id in ({{}})
     order by s.batch_id, i.topic, s.partition_id, s.from_offset
 """
 
@@ -243,6 +246,15 @@ def abandon(tx: Transaction, batch_id: int, *, by: str, reason: str) -> Batch:
     if batch.replay_id is not None:
         settle_replay(tx, batch.replay_id)
     return batch
+
+
+def restored_error(batch_id: int) -> FencedError:
+    """The error of an attempt whose batch is another one in the ledger by now."""
+    return FencedError(
+        f"batch {batch_id} is another one than was read for: the ledger was restored to an older "
+        "state since, or another server has taken over",
+        next_step=f"tally show {batch_id}",
+    )
 
 
 def abandoned_error(tx: Transaction, batch_id: int) -> FencedError:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from tally.errors import DataLossError, FencedError
-from tally.ledger.batches import abandoned_error, find_batch
+from tally.ledger.batches import abandoned_error, find_batch, restored_error
 from tally.ledger.contributions import lines_of_segment
 from tally.ledger.dead_letters import TOTALLED_OF_SEGMENT
 from tally.ledger.tables import Tables
@@ -43,24 +43,17 @@ def lock_attempt(tx: Transaction, batch: Batch) -> bool:
     """
     now = find_batch(tx, batch.batch_id, lock=True)
     if _identity(now) != _identity(batch):
-        raise FencedError(
-            f"batch {batch.batch_id} is another one than was read for: the ledger was restored to "
-            "an older state since, or another server has taken over",
-            next_step=f"tally show {batch.batch_id}",
-        )
+        raise restored_error(batch.batch_id)
     if now.state is BatchState.COMMITTED:
         return False
     if now.state is BatchState.ABANDONED:
         raise abandoned_error(tx, batch.batch_id)
     if now.claim != batch.claim or _planned(now) != _planned(batch):
-        why = f"attempt {now.attempt} has replaced attempt {batch.attempt}"
         if now.attempt <= batch.attempt:
-            why = (
-                f"the ledger's attempt {now.attempt} is not the one that was read for: it was "
-                "restored to an older state since, or another server has taken over"
-            )
+            raise restored_error(batch.batch_id)
         raise FencedError(
-            f"batch {batch.batch_id}: {why}", next_step=f"tally show {batch.batch_id}"
+            f"batch {batch.batch_id}: attempt {now.attempt} has replaced attempt {batch.attempt}",
+            next_step=f"tally show {batch.batch_id}",
         )
     return True
 

@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Final
 
 from tally.aggregates.aggregate import LINES, TIME
+from tally.ledger.batches import ACCEPTED_HOLE
 from tally.ledger.contradictions import duplicate_generations, wrong_states
 from tally.ledger.contributions import lines_of_segment, wrong_rows
 from tally.ledger.dead_letters import TOTALLED_OF_SEGMENT
@@ -129,10 +130,7 @@ def _check_density(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Violat
         " join topic_incarnation i using (incarnation_id)"
         " where i.pipeline = %s and s.state = 'live' and b.is_dense"
         "   and s.records <> s.until_offset - s.from_offset"
-        "   and not exists (select 1 from lost_range l"
-        "     where l.incarnation_id = s.incarnation_id and l.partition_id = s.partition_id"
-        "       and l.cause = 'missing' and l.state = 'accepted'"
-        "       and l.from_offset <= s.from_offset and s.until_offset <= l.until_offset)",
+        f"   and not {ACCEPTED_HOLE}",
         (pipeline,),
     )
     for row in rows:

@@ -246,7 +246,9 @@ def replan_batch(ctx: Context, batch_id: int) -> list[int]:
     def work(tx: Transaction) -> list[int]:
         positions.lock_pipeline(tx, pipeline.name, pipeline.table)
         now = batches.find_batch(tx, batch_id, lock=True)
-        if now.state is not BatchState.PLANNED or now.planned_at != batch.planned_at:
+        if now.planned_at != batch.planned_at:
+            raise batches.restored_error(batch_id)
+        if now.state is not BatchState.PLANNED:
             raise FencedError(
                 f"batch {batch_id} is {now.state}", next_step=f"tally show {batch_id}"
             )
