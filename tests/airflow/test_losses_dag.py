@@ -66,25 +66,26 @@ def open_question(dag_id: str) -> Any:
         return session.execute(asked.where(*mine)).first()
 
 
-def answer_as_ann(dag_id: str, answer: str, reason: str, asked: list[Any]) -> None:
-    """Answer the question as soon as it is asked, with the handler of Airflow's page."""
+def answering(dag_id: str, answer: str, reason: str, asked: list[Any]) -> threading.Thread:
+    """Ann, who answers with the handler of Airflow's page. An import in a thread may warn."""
     from airflow.api_fastapi.core_api.datamodels.hitl import UpdateHITLDetailPayload
     from airflow.api_fastapi.core_api.routes.public.hitl import update_hitl_detail
 
-    asked.append(question := wait_until(partial(open_question, dag_id), pause_s=0.2))
     ann: Any = SimpleNamespace(get_id=lambda: "ann", get_name=lambda: "ann")
     payload = UpdateHITLDetailPayload(chosen_options=[answer], params_input={"reason": reason})
-    with create_session() as session:
-        update_hitl_detail(dag_id, question.run_id, "decide", payload, ann, session)
+
+    def answer_it() -> None:
+        asked.append(question := wait_until(partial(open_question, dag_id), pause_s=0.2))
+        with create_session() as session:
+            update_hitl_detail(dag_id, question.run_id, "decide", payload, ann, session)
+
+    return threading.Thread(target=answer_it)
 
 
 def test_after_an_accepted_loss_counting_continues(lossy: World, run_dag: RunDag) -> None:
     """The ledger has the answer, operator, time and reason; the next run counts behind it."""
     dag_id, asked = f"{lossy.name}_losses", list[Any]()
-    ann = threading.Thread(
-        target=answer_as_ann, args=(dag_id, ACCEPT, "retention was too short", asked)
-    )
-    ann.start()
+    (ann := answering(dag_id, ACCEPT, "retention was too short", asked)).start()
     run = run_dag(dag_id)
     ann.join()
     assert run.state == "success"
@@ -92,8 +93,7 @@ def test_after_an_accepted_loss_counting_continues(lossy: World, run_dag: RunDag
     (question,) = asked
     assert question.subject == f"Records of {lossy.name} are lost"
     assert f"{lossy.topic}/1 | 2 | [2, 4) was never counted" in question.body
-    ann_said = (f"airflow:{dag_id}:ann", "retention was too short")
-    assert decision(lossy) == ("accepted", *ann_said)
+    assert decision(lossy) == ("accepted", f"airflow:{dag_id}:ann", "retention was too short")
     assert lossy.settings.mysql.password.get_secret_value() not in run.stored()
     lossy.minute()
     assert lossy.offsets()[1] == (0, 5)
