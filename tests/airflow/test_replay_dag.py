@@ -11,6 +11,7 @@ from tally.app.batches import run_batches
 from tally.ledger.batches import Requester
 from tally.pipeline.context import Reader
 from tally.pipeline.replay import run_or_replan
+from tally.planning.replay_request import BatchAsked
 from tests.airflow.dag_run import AIRFLOW, RunDag
 from tests.airflow.stand_in import commit
 from tests.airflow.tasks import Count, Tasks
@@ -107,9 +108,9 @@ def test_failed_batches_leave_the_run_red_until_it_is_cleared(
 
 def test_a_batch_that_was_replanned_by_a_driver_that_died_is_followed(world: World) -> None:
     """Another replay came first: the task has the old id and reports the batch that replaced it."""
-    steps.count(world, [ERROR, WARN, WARN])
+    steps.count(world, [ERROR, WARN], [WARN])
     world.configure(levels=["WARN"])
-    other = world.ask_replay()
+    other = world.ask_replay(BatchAsked(batch_id=world.batches()[0]["batch_id"]))
     run = previewed(world, REAL)
     (ours,) = [int(batch["batch"]) for batch in run.run("request")]
     world.configure(levels=["DEBUG"])
@@ -204,8 +205,11 @@ def test_a_real_run_reprocesses_exactly_what_was_shown(counted: World) -> None:
     assert run.xcoms["outcome", "outcome"]["records"] == 6
     with pytest.raises(AirflowFailException, match=f"{OUTDATED}.* trigger the DAG again"):
         late.run("request")
-    other = {**bound_to(previewed(counted, DRY)), "partitions": "1"}
+    zero, one = (bound_to(previewed(counted, {**DRY, "partitions": at})) for at in "01")
+    other = {**zero, "partitions": "1"}
+    exchanged = {**other, "shown": {**zero["shown"], "digest": one["shown"]["digest"]}}
     for conf, said in (
+        (exchanged, OUTDATED),
         (bound, f"{OUTDATED} Next: preview it again"),
         ({**REAL, "shown": {"asked": 7}}, "`shown` is not of a preview"),
         (other, "`shown` is of a preview of another request"),
@@ -228,7 +232,10 @@ def test_runs_whose_ids_differ_in_case_are_two(counted: World) -> None:
 
     def asked(run_id: str, name: str) -> int:
         requester = Requester(name=name, version="1", run_id=run_id)
-        return counted.through(requester=requester).ask_replay().replay_id
+        requested = counted.through(requester=requester).ask_replay()
+        for batch_id in [b["batch_id"] for b in counted.batches() if b["state"] == "planned"]:
+            steps.abandoned(counted, batch_id)
+        return requested.replay_id
 
     upper = asked("manual__A", "airflow:d:Ann")
     lower = asked("manual__a", "airflow:d:Ann")

@@ -99,13 +99,13 @@ def test_offsets_below_the_start_are_counted_for_the_first_time(world: World) ->
     steps.count(world, [LATER] * 2)
     assert world.offsets()[0] == (5, 7)
     assert preview(world, asked(world, (1, 3))).uncounted == 2
-    first, second = (world.ask_replay(asked(world, (1, 3))).replay_id for _ in range(2))
+    first, second = (world.ask_replay(asked(world, (at, 3))).replay_id for at in (1, 0))
     run(world, first)
     # Without segments to supersede, the commit checks for live segments in its range.
     with pytest.raises(errors.OvertakenError, match="meanwhile"):
         world.run(world.batches()[-1]["batch_id"])
     run(world, second)
-    assert steps.audited(world) == {AT: 2, AT_LATER: 2}
+    assert steps.audited(world) == {AT: 3, AT_LATER: 2}
     replay(world, asked(world, (0, 7)))
     assert world.counts() == {AT: 5, AT_LATER: 2}
     assert world.offsets()[0] == (5, 7)
@@ -193,6 +193,28 @@ def test_what_was_shown_is_what_is_done(world: World) -> None:
     replay(world)
     with pytest.raises(errors.ReplayRefusedError, match="not what you saw"):
         request_replay(world.context(), shown, reason="a test")
+
+
+def test_two_requests_at_once_for_one_preview_are_one_replay(world: World) -> None:
+    """The other one names it, also for the same ranges in other words, until it is cancelled."""
+    steps.count(world, [ERROR] * 3)
+    shown = preview(world)
+
+    def request() -> int | str:
+        try:
+            return request_replay(world.context(), shown, reason="a test").replay_id
+        except errors.ReplayRefusedError as refused:
+            return str(refused)
+
+    outcomes = steps.at_once(request, request)
+    (replay_id,) = [row["replay_id"] for row in world.replays()]
+    (other,) = [str(outcome) for outcome in outcomes if outcome != replay_id]
+    named = f"replay {replay_id} is open and reprocesses exactly this already"
+    assert named in other
+    with pytest.raises(errors.ReplayRefusedError, match=named):
+        world.ask_replay(asked(world, (0, 1)))
+    steps.abandoned(world, world.batches()[-1]["batch_id"])
+    assert run(world, world.ask_replay().replay_id)
 
 
 @pytest.mark.parametrize("cut", Cut)

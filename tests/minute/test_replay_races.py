@@ -57,7 +57,7 @@ def commit_at_once(world: World, *batches: Batch) -> list[object]:
 
 
 def test_of_two_replays_that_commit_at_once_one_is_overtaken(counted: World) -> None:
-    outcomes = commit_at_once(counted, replay(counted), replay(counted))
+    outcomes = commit_at_once(counted, replay(counted), replay(counted, asked(counted, (0, 3))))
     assert sorted(map(str, outcomes)) == [str(OvertakenError), str(True)]
     assert audited(counted) == {AT: 6}
 

@@ -21,7 +21,7 @@ from tally.ledger.batches import Requester
 from tally.model import TopicPartition
 from tally.pipeline.context import Context
 from tally.planning.replay import join_ranges
-from tally.planning.replay_request import RangesAsked, Request, request_digest
+from tally.planning.replay_request import Request, request_digest
 from tally.planning.replay_text import format_range, parse_range
 
 COLUMNS: Final = ("partition", "reads", "offsets", "replaces", "never counted", "Kafka holds")
@@ -136,7 +136,6 @@ def show(
     if seen is None:
         view = preview(ctx, PreviewRequest(pipeline=name, asked=request))
         return Shown.of(view, batches_max=batches_max)
-    digest = request_digest(request)
     try:
         ranges = tuple(map(parse_range, seen["asked"]))
         plan, seen_digest = str(seen["plan"]), str(seen["digest"])
@@ -144,22 +143,17 @@ def show(
         raise ReplayRefusedError(
             "`shown` is not of a preview", next_step="leave it empty, or preview again"
         ) from error
-    if seen_digest != digest:
+    if seen_digest != request_digest(request):
         raise ReplayRefusedError(
             f"`shown` is of a preview of another request than {request}",
             next_step="leave it empty, or preview again",
         )
-    view = preview(ctx, PreviewRequest(pipeline=name, asked=RangesAsked(ranges=ranges)))
+    view = preview(ctx, PreviewRequest(pipeline=name, asked=request, ranges=ranges))
     shown = Shown.of(view, batches_max=batches_max)
     outdated = None
     if shown.plan != plan:
         outdated = str(PreviewOutdatedError(name, next_step="preview it again"))
-    return replace(
-        shown,
-        request=str(request),
-        digest=digest,
-        refused=shown.refused or outdated,
-    )
+    return replace(shown, refused=shown.refused or outdated)
 
 
 def find_written(ctx: Context, name: str, requester: Requester, digest: str) -> Written | None:

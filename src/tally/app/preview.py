@@ -26,6 +26,8 @@ class PreviewRequest:
     """The pipeline."""
     asked: Request
     """Offsets, record times, a batch, or minutes."""
+    ranges: tuple[OffsetRange, ...] = ()
+    """The ranges that an earlier preview has shown for it; resolved now when empty."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,7 +158,7 @@ def preview(ctx: Context, request: PreviewRequest) -> PreviewView:
         ReplayRefusedError: The request names nothing that the ledger knows.
         RetryableError: Kafka or MySQL did not answer.
     """
-    return preview_view(preview_replay(ctx, request.pipeline, request.asked))
+    return preview_view(preview_replay(ctx, request.pipeline, request.asked, request.ranges))
 
 
 def preview_view(found: Preview) -> PreviewView:
@@ -195,14 +197,15 @@ def preview_view(found: Preview) -> PreviewView:
 
 
 def plan_digest(found: Preview) -> str:
-    """A digest of a plan: those with the same one read and replace the same, by the same rules.
+    """A digest of a plan: equal for the same request, ranges, replaced segments and rules.
 
     Returns:
         A SHA-256 in hexadecimal.
     """
     batches = found.plan.batches
     read = [[[str(piece.range), *piece.replaces] for piece in batch] for batch in batches]
-    return hashlib.sha256(json.dumps([found.fingerprint, read]).encode()).hexdigest()
+    asked = [found.digest, *map(str, found.plan.asked)]
+    return hashlib.sha256(json.dumps([asked, found.fingerprint, read]).encode()).hexdigest()
 
 
 def duration(seconds: float | None) -> str:

@@ -150,9 +150,9 @@ def request_replay(ctx: Context, request: ReplayRequest, *, reason: str) -> Requ
     if (written := find_requested(ctx, request.pipeline, request.digest)) is not None:
         return written
     found = preview_replay(ctx, request.pipeline, RangesAsked(ranges=request.asked))
+    found = dataclasses.replace(found, request=request.request, digest=request.digest)
     if plan_digest(found) != request.plan:
         raise PreviewOutdatedError(request.pipeline)
-    found = dataclasses.replace(found, request=request.request, digest=request.digest)
     requested = step.request_replay(ctx, found, reason=reason)
     with ctx.database.transaction(read_only=True) as tx:
         return _requested(tx, requested.replay_id, requested.batch_ids)

@@ -88,7 +88,8 @@ def replay(
     Shows what would be read and replaced, and asks; exactly what was shown is done. A segment is
     replaced whole, so a range is widened to the segments that it touches. Two kinds of range are
     refused: offsets that are not counted yet, which minute batches will count, and offsets that
-    Kafka no longer holds, whose counts stay. Readers of the result see either the old counts of a
+    Kafka no longer holds, whose counts stay. So is a request that an open replay is to reprocess
+    exactly and has not begun; resume that one. Readers of the result see either the old counts of a
     batch or its new ones, never a mixture. Minute batches may run meanwhile.
 
     Large requests are divided into batches that are committed one by one. Ctrl-C is safe at any

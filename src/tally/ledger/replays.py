@@ -181,6 +181,12 @@ def planned_batches(tx: Transaction, replay_id: int) -> list[int]:
     return [row["batch_id"] for row in rows]
 
 
+def open_replays(tx: Transaction, pipeline: str) -> list[ReplayRecord]:
+    """The pipeline's open replays, oldest first."""
+    where = "where r.pipeline = %s and r.state = 'open' group by r.replay_id order by r.replay_id"
+    return [_replay(row) for row in tx.rows(f"{_REPLAYS} {where}", (pipeline,))]
+
+
 def cancel(tx: Transaction, replay_id: int, *, by: str, reason: str) -> list[int]:
     """Abandon the planned batches of a replay; what it has committed stays.
 

@@ -36,6 +36,7 @@ from tally.pipeline.replay_plan import (
 )
 from tally.pipeline.run import Ran, run_batch
 from tally.pipeline.run_partitions import Outcomes, run_partitions, worst_of
+from tally.planning.replay import join_ranges
 
 # How many conflicts with other replays in a row lead to a replanned batch; the next is an error.
 OVERTAKEN_TRIES: Final = 5
@@ -62,7 +63,8 @@ def request_replay(ctx: Context, preview: Preview, *, reason: str) -> Requested:
     replay after a lost answer to COMMIT.
 
     Raises:
-        ReplayRefusedError: It cannot be done, or the preview is outdated. Nothing is written.
+        ReplayRefusedError: It cannot be done, the preview is outdated, or an open replay is to
+            count the same ranges and has not begun. Nothing is written.
         CommitUnansweredError: The answer to COMMIT was lost, and the ledger could not be asked in
             time.
         RetryableError: Kafka or MySQL did not answer; nothing was written.
@@ -83,6 +85,7 @@ def request_replay(ctx: Context, preview: Preview, *, reason: str) -> Requested:
         known = positions.known_topics(tx, pipeline.name)
         if plan_against(tx, pipeline, known, snapshot, preview.plan.asked) != preview.plan:
             raise PreviewOutdatedError(pipeline.name)
+        _check_not_open(tx, pipeline.name, known, preview)
         record_rows_view(tx, tables_of(tx, pipeline.name), pipeline)
         replay_id, batch_ids = replays.insert_replay(
             tx,
@@ -95,6 +98,26 @@ def request_replay(ctx: Context, preview: Preview, *, reason: str) -> Requested:
         return Requested(replay_id=replay_id, batch_ids=tuple(batch_ids))
 
     return _written_once(ctx, work)
+
+
+def _check_not_open(
+    tx: Transaction, name: str, known: Mapping[str, KnownTopic], preview: Preview
+) -> None:
+    """Raise if an open replay, of which nothing is committed, has exactly the preview's ranges."""
+    wanted = join_ranges([piece.range for piece in preview.plan.pieces], touching=True)
+    for replay in replays.open_replays(tx, name):
+        planned = replays.planned_batches(tx, replay.replay_id)
+        if replay.committed or not planned:
+            continue
+        found = batches.find_batches(tx, planned)
+        ranges = join_ranges([s.range for batch in found for s in batch.segments], touching=True)
+        if ranges == wanted and not any(list(_other_generations(b, known)) for b in found):
+            raise ReplayRefusedError(
+                f"pipeline {name}: replay {replay.replay_id} is open and reprocesses exactly this "
+                f"already, requested by {replay.requested_by} ({replay.request})",
+                next_step=f"tally replay --resume {replay.replay_id}, or tally replay --cancel "
+                f"{replay.replay_id} --reason 'ticket 17'",
+            )
 
 
 def _written_once(ctx: Context, work: Callable[[Transaction], Requested]) -> Requested:

@@ -14,7 +14,7 @@ from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context, KafkaPort
 from tally.pipeline.replay_ranges import Facts, resolve
 from tally.planning.replay import ReplayPlan, Tile, join_ranges, plan_replay
-from tally.planning.replay_request import Request, request_digest
+from tally.planning.replay_request import RangesAsked, Request, request_digest
 from tally.planning.replay_text import format_range
 
 _RANGES_NAMED: Final = 100
@@ -61,8 +61,16 @@ class Preview:
         return sum(piece.uncounted for piece in self.plan.pieces)
 
 
-def preview_replay(ctx: Context, name: str, request: Request) -> Preview:
+def preview_replay(
+    ctx: Context, name: str, request: Request, ranges: Sequence[OffsetRange] = ()
+) -> Preview:
     """What a replay would do; nothing is written.
+
+    Args:
+        ctx: What is needed from outside.
+        name: The pipeline.
+        request: What is asked for.
+        ranges: What an earlier preview of the request has shown; resolved now when empty.
 
     Raises:
         UnknownPipelineError: No such pipeline is configured.
@@ -73,7 +81,8 @@ def preview_replay(ctx: Context, name: str, request: Request) -> Preview:
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         known = positions.known_topics(tx, name)
         snapshot = snapshot_of(ctx.kafka, pipeline, known)
-        asked, notes = resolve(tx, ctx.kafka, Facts(pipeline, known, snapshot), request)
+        meant = RangesAsked(ranges=tuple(ranges)) if ranges else request
+        asked, notes = resolve(tx, ctx.kafka, Facts(pipeline, known, snapshot), meant)
         plan = plan_against(tx, pipeline, known, snapshot, asked)
         minutes, first, last = tiles.minutes_of(tx, name, plan.replaces)
         offsets = sum(r.offsets for r in plan.widened)
