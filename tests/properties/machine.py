@@ -207,6 +207,23 @@ class Machine(RuleBasedStateMachine):
 
     go_on = _one("go_on", st.builds(op.GoOn, NUMBER))  # a stopped worker resumes
 
+    # The database is restored under a worker, and the batch is planned again with other ranges.
+    dump = _one("dump", st.builds(op.Dump), st.none())
+    restore = _one("restore", st.builds(op.RestoreDump), st.none())
+
+    @rule(
+        first=st.builds(op.Produce, NUMBER, SAID) | ASK,
+        then=st.builds(op.Produce, NUMBER, SAID),
+        late=st.lists(st.sampled_from([op.Stop(0), op.GoOn(0), op.RunMinute()]), max_size=3),
+    )
+    def restore_under_a_worker(
+        self, first: op.Operation, then: op.Operation, late: list[op.Operation]
+    ) -> None:
+        """A batch is read, restored away, and planned again with other ranges."""
+        before = (op.Dump(), first, op.Plan(), op.Stop(0))
+        for operation in (*before, op.RestoreDump(), then, op.Plan(), *late, op.GoOn(0)):
+            self.pipeline.do(operation)
+
     # --- failures, and operators' decisions
 
     trouble = _one("trouble", TROUBLE, st.none())  # Kafka loses records, or its topic changes

@@ -69,6 +69,10 @@ Age = _named("Age")  # time passes until no claim is in force any more
 SetClock = _named("SetClock")  # from now on the clock is wrong by so many hours
 Configure = _named("Configure")  # another configuration; None leaves a key as it is
 
+# The database.
+Dump = _named("Dump")  # it is dumped, with the folder of kept files
+RestoreDump = _named("RestoreDump")  # it is again as it was dumped; workers run on
+
 # The pipeline.
 Plan = _named("Plan")  # an ingest batch is planned or resumed
 RunMinute = _named("RunMinute")  # the open ingest batches are run

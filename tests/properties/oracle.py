@@ -8,10 +8,10 @@ offsets must be offsets that Kafka has answered.
 
 import os
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow.parquet as pq
 
@@ -38,16 +38,6 @@ class Oracle:
     """How many checks come to one audit, which also shows what a late commit has not shown."""
     commits: int = 0
     """How many batches have been seen to be committed."""
-    _ranges: dict[int, tuple[Any, ...]] = field(default_factory=dict)
-    """The planned range of each segment, which must not change."""
-    _positions: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
-    """By generation and partition: start and committed offset."""
-    _covered: dict[Partition, set[int]] = field(default_factory=lambda: defaultdict(set))
-    """Offsets that were ever counted."""
-    _committed: set[int] = field(default_factory=set)
-    _expected: dict[int, "Expected"] = field(default_factory=dict)
-    _live: list[Row] = field(default_factory=list)
-    """Those of the last check; a folded segment replaces some of them."""
     _checks: int = 0
 
     def check(self, *, with_audit: bool = False) -> None:
@@ -62,7 +52,7 @@ class Oracle:
         self._check_tiles(live)
         self._check_nothing_was_erased(segments)
         self._check_batches()
-        self._live = live
+        self.pipeline.memory.live = live
         if with_audit or self._checks % self.audits_every == 0:
             with self.pipeline.wire.past_the_proxy():
                 verdict = audit_ledger(self.pipeline.ctx, self.pipeline.name)
@@ -120,9 +110,9 @@ class Oracle:
     def counted(self, segment: Row) -> "Expected":
         """What a segment's count must have found."""
         number = segment["segment_id"]
-        if number not in self._expected:
-            self._expected[number] = self._count(segment)
-        return self._expected[number]
+        if number not in self.pipeline.memory.expected:
+            self.pipeline.memory.expected[number] = self._count(segment)
+        return self.pipeline.memory.expected[number]
 
     def _count(self, s: Row) -> "Expected":
         if s["state"] == "folded":
@@ -152,7 +142,7 @@ class Oracle:
     def _fold(self, s: Row) -> "Expected":
         """The expected counts of the segments that a folded one has replaced."""
         found = Expected(set(), Counter(), Counter(), set(), set())
-        for old in self._live:
+        for old in self.pipeline.memory.live:
             here = [old[key] == s[key] for key in ("incarnation_id", "partition_id")]
             if all(here) and s["from_offset"] <= old["from_offset"] < s["until_offset"]:
                 one = self.counted(old)
@@ -209,7 +199,7 @@ class Oracle:
     def _check_plans(self, segments: list[Row]) -> None:
         for s in segments:
             planned = (s["batch_id"], s["partition_id"], s["from_offset"], s["until_offset"])
-            assert self._ranges.setdefault(s["segment_id"], planned) == planned
+            assert self.pipeline.memory.ranges.setdefault(s["segment_id"], planned) == planned
 
     def _check_tiles(self, live: list[Row]) -> None:
         """No offset counts twice, is left out between start and next, or becomes uncounted."""
@@ -227,18 +217,18 @@ class Oracle:
             place = (loss["incarnation_id"], loss["partition_id"])
             tiles[place].append((loss["from_offset"], loss["until_offset"]))
             self._check_loss(loss)
-        for partition, offsets in self._covered.items():
+        for partition, offsets in self.pipeline.memory.covered.items():
             assert offsets <= counted[partition], f"{partition}: no longer counted"
-        self._covered = counted
+        self.pipeline.memory.covered = counted
         for row in self._of_generations("partition_offset"):
             place = (row["incarnation_id"], row["partition_id"])
-            if place not in self._positions:
+            if place not in self.pipeline.memory.positions:
                 self._check_start(row)
             start, now = row["start_offset"], row["next_offset"]
-            began, stood = self._positions.get(place, (start, now))
+            began, stood = self.pipeline.memory.positions.get(place, (start, now))
             assert start == began, f"{place} began at {began}, now at {start}"
             assert now >= stood, f"{place} moved backwards from {stood} to {now}"
-            self._positions[place] = (start, now)
+            self.pipeline.memory.positions[place] = (start, now)
             _check_tiling(sorted(tiles[place]), start, now)
 
     def _check_loss(self, loss: Row) -> None:
@@ -292,9 +282,9 @@ class Oracle:
             (self.pipeline.name,),
         )
         committed = {row["batch_id"] for row in rows if row["state"] == "committed"}
-        assert self._committed & {row["batch_id"] for row in rows} <= committed
-        self.commits += len(committed - self._committed)
-        self._committed = committed
+        assert self.pipeline.memory.committed & {row["batch_id"] for row in rows} <= committed
+        self.commits += len(committed - self.pipeline.memory.committed)
+        self.pipeline.memory.committed = committed
         planned = {row["replay_id"] for row in rows if row["state"] == "planned"}
         for row in self.pipeline.rows(
             "select replay_id, state from replay where pipeline = %s", (self.pipeline.name,)

@@ -5,11 +5,13 @@ Planner, ledger and commits are the real ones. Kafka is :class:`KafkaModel`, and
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import pymysql
@@ -39,6 +41,7 @@ from tally.planning import replay_request as requests
 from tally.planning.ingest import first_offsets
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance, Killed, Process, SkewedClock, Wire
+from tests.properties.dump import Dump
 from tests.properties.kafka_model import KafkaModel, Log, moment_of
 from tests.properties.reader import KilledReader, ModelReader, Reads, StoppedReader, claimed
 
@@ -72,6 +75,24 @@ class Unexpected(AssertionError):  # noqa: N818 - an assertion
 
 
 @dataclass(slots=True)
+class Memory:
+    """What was seen in the ledger, and must not be undone."""
+
+    ranges: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    """The planned range of each segment, which must not change."""
+    positions: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    """By generation and partition: start and committed offset."""
+    covered: dict[tuple[str, str, int], set[int]] = field(default_factory=lambda: defaultdict(set))
+    """By partition of a generation: offsets that were ever counted."""
+    committed: set[int] = field(default_factory=set)
+    """Batches that were committed."""
+    expected: dict[int, Any] = field(default_factory=dict)
+    """What each segment's count must have found."""
+    live: list[Row] = field(default_factory=list)
+    """Live segments of the last check; a folded segment replaces some of them."""
+
+
+@dataclass(slots=True)
 class PipelineUnderTest:
     """The pipeline. Tests call ``do``; the oracle reads the rest."""
 
@@ -90,6 +111,9 @@ class PipelineUnderTest:
     """How often each operation had each outcome."""
     _disturbed: bool = False
     _depth: int = 0
+    memory: Memory = field(default_factory=Memory)
+    """What the oracle remembers of the ledger; a restore makes it forget."""
+    _dump: tuple[Dump, Memory] | None = None
     run_id: str | None = None
     """Airflow's run id of replay requests; a repeated request returns the same replay."""
 
@@ -263,6 +287,18 @@ class PipelineUnderTest:
     def _do_configure(self, delivery: str | None = None, **keys: Any) -> None:
         self.configure(delivery=None if self.pipeline.rows_view else delivery, **keys)
 
+    # --- the database
+
+    def _do_dump(self) -> None:
+        files = Path((self.pipeline.files_url or "").removeprefix("file://"))
+        self._dump = Dump(self.connection, files), deepcopy(self.memory)
+
+    def _do_restore_dump(self) -> None:
+        if self._dump is not None:
+            dump, memory = self._dump
+            dump.restore()
+            self.memory = deepcopy(memory)
+
     # --- minutes
 
     def _do_plan(self) -> None:
@@ -357,9 +393,13 @@ class PipelineUnderTest:
         """Let a stopped worker commit what it has read; returns False if it was too late."""
         calm = not self._disturbed
         batch_id = worker.batch.batch_id
-        found = self.rows("select state, attempt from batch where batch_id = %s", (batch_id,))
-        now = found[0] if found else {"state": "forgotten", "attempt": 0}
-        late = now["state"] == "planned" and now["attempt"] != worker.batch.attempt
+        # After a restore another batch may have its number, and another attempt that of its own.
+        found = self.rows(
+            "select state, claim_token from batch where batch_id = %s and planned_at = %s",
+            (batch_id, worker.batch.planned_at.replace(tzinfo=None)),
+        )
+        now = found[0] if found else {"state": "forgotten"}
+        late = now["state"] == "planned" and now["claim_token"] != worker.batch.claim_token
         try:
             with self._counting_overtaken():
                 committed = commit_once(worker.ctx, worker.batch, worker.pipeline, worker.result)

@@ -72,6 +72,13 @@ def stopped(random: Random) -> list[Operation]:
     return [*planned(random), op.Stop(0), *random.choice([(), *SUCCESSORS])]
 
 
+def restored(random: Random) -> list[Operation]:
+    """A worker that has read a batch; the restored ledger has another one of its number."""
+    others = [(), (op.Stop(0),), (op.RunMinute(),)]
+    before = [op.Dump(), *planned(random), op.Stop(0), op.RestoreDump()]
+    return [*before, *planned(random), *random.choice(others)]
+
+
 # What others do while a process is paused.
 SUCCESSORS: Final[Sequence[tuple[Operation, ...]]] = (
     (op.Age(), op.Plan(), op.RunMinute()),
@@ -117,6 +124,8 @@ SCENARIOS: Final[Sequence[Scenario]] = (
     Scenario("cancel", asked, lambda _: op.Cancel(0)),
     Scenario("abandon", planned, lambda _: op.Abandon(0)),
     Scenario("resume late", stopped, lambda _: op.GoOn(0)),
+    Scenario("resume after a restore", restored, lambda _: op.GoOn(0)),
+    Scenario("minute after a restore", restored, lambda _: op.RunMinute()),
     Scenario("release", lambda r: [*planned(r), *EXPIRY], lambda _: op.RunMinute(), repair=True),
     Scenario(
         "adopt",
