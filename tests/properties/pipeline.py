@@ -12,7 +12,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pymysql
 
@@ -44,6 +44,9 @@ from tests.properties.disturbance import Disturbance, Killed, Process, SkewedClo
 from tests.properties.dump import Dump
 from tests.properties.kafka_model import KafkaModel, Log, moment_of
 from tests.properties.reader import KilledReader, ModelReader, Reads, StoppedReader, claimed
+
+if TYPE_CHECKING:
+    from tests.properties.oracle import Expected
 
 TOPIC = "alog"
 
@@ -86,7 +89,7 @@ class Memory:
     """By partition of a generation: offsets that were ever counted."""
     committed: set[int] = field(default_factory=set)
     """Batches that were committed."""
-    expected: dict[int, Any] = field(default_factory=dict)
+    expected: "dict[int, Expected]" = field(default_factory=dict)
     """What each segment's count must have found."""
     live: list[Row] = field(default_factory=list)
     """Live segments of the last check; a folded segment replaces some of them."""
