@@ -1,11 +1,12 @@
 """The health of a pipeline: one notion, for the command line, the doctor, Airflow and JSON.
 
 A pipeline has problems, each of them a failure or a warning, and is as healthy as the worst of
-them. What cannot be known where the question is asked (whether Kafka answers, whether a DAG is
-paused) raises no problem there.
+them. Until Kafka has answered it is a failure or unknown, and never better: what is blocked or lost
+shows only there. What else cannot be known where the question is asked (whether a DAG is paused)
+raises no problem there.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -22,9 +23,13 @@ from tally.planning.blocks import Block
 
 
 class Health(StrEnum):
-    """A failure keeps Tally from counting something; a warning does not, but needs a look."""
+    """A failure keeps Tally from counting something; a warning does not, but needs a look.
+
+    Of a pipeline it is unknown while only the ledger was asked.
+    """
 
     OK = "ok"
+    UNKNOWN = "unknown"
     WARN = "warn"
     FAIL = "fail"
     SKIP = "skip"
@@ -89,10 +94,14 @@ class Findings:
     lag_offsets: int | None
     """Offsets that can be read and are not counted, of what is not blocked; None when Kafka was
     not asked."""
+    due_offsets: int
+    """Those of them that Kafka got before ``due_before``."""
+    due_before: datetime
+    """A batch should have been planned of what is older, by the schedule."""
     overdue_offsets: int
     """Those of them that Kafka got before ``overdue_before``."""
     overdue_before: datetime
-    """What is older should have been counted, by the schedule."""
+    """What is older should have been counted, by the schedule and the patience of a batch."""
     open_batches: Sequence[BatchRecord]
     """The minute batches that are planned and not committed."""
     understood: Understood
@@ -103,10 +112,10 @@ class Findings:
     """What else is known."""
 
 
-def health_of(problems: Sequence[Problem]) -> Health:
-    """The health of something with these problems."""
-    found = {problem.health for problem in problems}
-    return next((h for h in (Health.FAIL, Health.WARN) if h in found), Health.OK)
+def worst_of(healths: Iterable[Health]) -> Health:
+    """The worst of some healths; ok without any."""
+    found = set(healths)
+    return next((h for h in (Health.FAIL, Health.UNKNOWN, Health.WARN) if h in found), Health.OK)
 
 
 def problems_of(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
@@ -151,8 +160,11 @@ def _waiting_for_a_decision(pipeline: Pipeline, found: Findings) -> Iterator[Pro
 
 
 def _late(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
-    """Something has waited longer than two starts of the schedule and the patience of a batch."""
-    before = found.overdue_before
+    """Something has waited longer than two starts of the schedule and the patience of a batch.
+
+    It is a warning before that, when not even a batch was planned of it: no task starts.
+    """
+    before, health = found.overdue_before, Health.FAIL
     batch = min(found.open_batches, key=lambda one: one.planned_at, default=None)
     if batch is not None and batch.planned_at < before:
         waits = (
@@ -164,14 +176,20 @@ def _late(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
             f"not counted yet: {plural(found.overdue_offsets, 'offset')} from before "
             f"{before:%Y-%m-%d %H:%M:%S} UTC"
         )
+    elif found.due_offsets and batch is None:
+        health = Health.WARN
+        waits = (
+            f"no batch is planned of {plural(found.due_offsets, 'offset')} from before "
+            f"{found.due_before:%Y-%m-%d %H:%M:%S} UTC"
+        )
     else:
         return
     yield Problem(
         reason=ProblemReason.LATE,
-        health=Health.FAIL,
+        health=health,
         detail=waits,
-        next_step=f"see why the DAG {pipeline.name} does not count, or: "
-        f"tally run --pipeline {pipeline.name} --all",
+        next_step=f"see why the DAG {pipeline.name} does not count (its pool, Airflow's "
+        f"scheduler), or: tally run --pipeline {pipeline.name} --all",
     )
 
 

@@ -23,9 +23,9 @@ class Metric(StrEnum):
         "kafka_up",
         "1 if Kafka has answered, else 0; then the metrics that need Kafka are absent.",
     )
-    HEALTH = "health", "Health: 0 ok, 1 a warning, 2 a failure."
+    HEALTH = "health", "Health: 0 ok, 1 a warning, 2 a failure; absent while it is not known."
     PROBLEM = "problem", "Whether the pipeline has a problem of this reason: 1 or 0."
-    LAG = "lag_offsets", "Offsets that can be read and are not counted."
+    LAG = "lag_offsets", "Offsets that Kafka holds and that are not counted."
     PARTITION_LAG = "partition_lag_offsets", "Uncounted offsets of one partition."
     OLDEST = (
         "oldest_uncounted_timestamp_seconds",
@@ -159,7 +159,8 @@ def of_batch(batch: BatchRecord) -> Iterator[Measurement]:
 
 def of_problems(health: Health, problems: tuple[Problem, ...]) -> Iterator[Measurement]:
     """The health, and of each reason whether there is a problem of it."""
-    yield Measurement(metric=Metric.HEALTH, value=_HEALTH[health])
+    if health in _HEALTH:
+        yield Measurement(metric=Metric.HEALTH, value=_HEALTH[health])
     found = {problem.reason for problem in problems}
     for reason in ProblemReason:
         labels = (("reason", str(reason)),)

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Self
 
 from tally.app.each import is_down
-from tally.app.health import UNKNOWN, Health, Problem, ProblemReason, Surroundings, health_of
+from tally.app.health import UNKNOWN, Health, Problem, ProblemReason, Surroundings, worst_of
 from tally.app.status import StatusRequest, StatusView, status
 from tally.app.views import ErrorView
 from tally.config.complaints import CORRECT_THEM
@@ -20,6 +20,8 @@ class Statuses:
 
     ctx: Context
     """What is needed from outside."""
+    ask_kafka: bool = True
+    """Whether Kafka is asked as well."""
     errors: list[TallyError] = field(default_factory=list)
     """Kafka's errors so far."""
 
@@ -30,7 +32,12 @@ class Statuses:
             TallyError: As :func:`tally.app.status.status`.
         """
         down = next((ErrorView.of(error) for error in self.errors if is_down(error)), None)
-        request = StatusRequest(pipeline=pipeline, kafka_error=down, surroundings=surroundings)
+        request = StatusRequest(
+            pipeline=pipeline,
+            ask_kafka=self.ask_kafka,
+            kafka_error=down,
+            surroundings=surroundings,
+        )
         return status(self.ctx, request, on_unanswered=self.errors.append)
 
 
@@ -45,11 +52,11 @@ class PipelineSummary:
     result_table: str | None
     """The table it counts into; null when it is disabled."""
     health: Health
-    """Its health: ``ok``, or that of the worst problem."""
+    """Its health: that of the worst problem, or ``unknown`` until Kafka has answered."""
     problems: tuple[Problem, ...]
     """What is wrong, failures first; empty when nothing is."""
     lag_offsets: int | None
-    """Offsets that can be read and are not counted; null when that is not known."""
+    """Offsets that Kafka holds and that are not counted; null when that is not known."""
     last_committed_at: datetime | None
     """When its last minute batch was committed; null before the first one."""
 
@@ -100,13 +107,17 @@ class PipelinesView:
 def overview(
     ctx: Context,
     *,
+    names: Sequence[str] | None = None,
+    ask_kafka: bool = True,
     surroundings: Mapping[str, Surroundings] | None = None,
     on_unanswered: Callable[[TallyError], None] = lambda _: None,
 ) -> PipelinesView:
-    """Every pipeline of the configuration, the disabled ones too.
+    """Pipelines of the configuration, the disabled ones too.
 
     Args:
         ctx: What is needed from outside.
+        names: Which; None for all.
+        ask_kafka: Whether Kafka is asked as well; if not, only the ledger's side is known.
         surroundings: What is known of Airflow and of the engine, by pipeline; None for nothing.
         on_unanswered: Called with the first error of Kafka; when it does not answer at all, it is
             asked only once.
@@ -115,9 +126,9 @@ def overview(
         MySQLUnavailableError: The server did not answer.
         OperatorError: The ledger is not migrated or access is denied.
     """
-    statuses = Statuses(ctx=ctx)
+    statuses = Statuses(ctx=ctx, ask_kafka=ask_kafka)
     found: list[PipelineSummary] = []
-    for name in ctx.settings.names:
+    for name in ctx.settings.names if names is None else names:
         if name in ctx.settings.disabled:
             found.append(PipelineSummary.disabled(name, ctx.settings.disabled[name]))
             continue
@@ -126,6 +137,6 @@ def overview(
     if statuses.errors:
         on_unanswered(statuses.errors[0])
     return PipelinesView(
-        health=health_of([p for summary in found for p in summary.problems]),
+        health=worst_of(summary.health for summary in found),
         pipelines=tuple(found),
     )

@@ -11,10 +11,10 @@ from tally.app.health import (
     Health,
     Problem,
     Surroundings,
-    health_of,
     problems_of,
+    worst_of,
 )
-from tally.app.lag import lag, overdue, waiting
+from tally.app.lag import lag, late_offsets, waiting
 from tally.app.ledger_state import LedgerState
 from tally.app.losses import LossView
 from tally.app.views import ErrorView, RangeView
@@ -29,6 +29,8 @@ from tally.planning.ingest import plan_ingest
 
 RATE_OVER: Final = timedelta(minutes=15)
 """The time before now over which the rate is taken."""
+PLAN_GRACE_S: Final = 60
+"""Seconds from a start of the schedule after which its batch is planned."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,8 +68,8 @@ class PartitionStatus:
     kafka_end: int | None
     """The first offset that cannot be read yet; null when Kafka did not say."""
     lag_offsets: int | None
-    """Offsets that Kafka holds and that are not counted; null when that is not known: Kafka did not
-    answer, the topic is of another generation or cluster, or the start follows from a time."""
+    """Offsets that Kafka holds and that are not counted; of a topic that was created again, all.
+    Null when that is not known: Kafka did not answer, or the start follows from a time."""
     open_loss: RangeView | None
     """The lost range that waits for a decision; null when there is none."""
     blocked: BlockReason | None
@@ -111,12 +113,11 @@ class StatusView:
     result_table: str
     """The table it counts into."""
     health: Health
-    """Its health: ``ok``, or that of the worst problem."""
+    """Its health: that of the worst problem, or ``unknown`` until Kafka has answered."""
     problems: tuple[Problem, ...]
     """What is wrong, failures first; empty when nothing is."""
     lag_offsets: int | None
-    """Offsets of all partitions that can be read and are not counted; null when Kafka did not
-    answer."""
+    """Offsets of all partitions that are not counted; null when Kafka did not answer."""
     understood: Understood
     """What the latest batches under today's rules have read, and how much of it was malformed."""
     records_per_second: float
@@ -167,15 +168,18 @@ def status(
         ledger = LedgerState.read(tx, pipeline)
         recent = records_committed_since(tx, pipeline.name, now - RATE_OVER)
     kafka, error = None, request.kafka_error
-    before = pipeline.overdue_before(now)
-    late: Mapping[TopicPartition, int | None] = {}
+    due = pipeline.due_before(now, PLAN_GRACE_S)
+    overdue = pipeline.due_before(now, pipeline.patience_s)
+    due_until: Mapping[TopicPartition, int | None] = {}
+    overdue_until = due_until
     if request.ask_kafka and error is None:
         try:
             kafka = ctx.kafka.snapshot(pipeline.topics, read_committed=pipeline.reads_committed)
-            late = ctx.kafka.offsets_at(
-                waiting(pipeline, ledger.known, kafka, _partitions(pipeline, ledger.known, kafka)),
-                before,
-            )
+            where = _partitions(pipeline, ledger.known, kafka)
+            waits = waiting(pipeline, ledger.known, kafka, where)
+            due_until = ctx.kafka.offsets_at(waits, due)
+            late = [p for p in waits if late_offsets(pipeline, p, ledger.known, kafka, due_until)]
+            overdue_until = ctx.kafka.offsets_at(late, overdue) if late else {}
         except TallyError as unanswered:
             on_unanswered(unanswered)
             error, kafka = ErrorView.of(unanswered), None
@@ -184,8 +188,10 @@ def status(
         kafka_error=error,
         now=now,
         recent_records=recent,
-        overdue_before=before,
-        late_until=late,
+        due_before=due,
+        due_until=due_until,
+        overdue_before=overdue,
+        overdue_until=overdue_until,
         surroundings=request.surroundings,
     )
     return compose(pipeline, ledger, facts)
@@ -197,6 +203,8 @@ class Facts:
 
     now: datetime
     """The time, with its zone."""
+    due_before: datetime
+    """A batch should have been planned of what Kafka got before."""
     overdue_before: datetime
     """What Kafka got before should have been counted."""
     recent_records: int = 0
@@ -205,8 +213,10 @@ class Facts:
     """The state of Kafka; None when it was not asked or did not answer."""
     kafka_error: ErrorView | None = None
     """Why Kafka did not answer; None when it has, or was not asked."""
-    late_until: Mapping[TopicPartition, int | None] = field(default_factory=dict)
-    """The first offset that is not overdue, of partitions that wait; None when all are."""
+    due_until: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    """The first offset that is not due, of partitions that wait; None when all are."""
+    overdue_until: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    """The same of what is overdue, of partitions in which something is due."""
     surroundings: Surroundings = UNKNOWN
     """What is known of Airflow and of the engine."""
 
@@ -221,17 +231,21 @@ def compose(pipeline: Pipeline, ledger: LedgerState, facts: Facts) -> StatusView
     )
     total = sum(p.lag_offsets or 0 for p in partitions) if kafka else None
     readable = [p for p in partitions if p.blocked is None]
+
+    def late(until: Mapping[TopicPartition, int | None]) -> int:
+        if kafka is None:
+            return 0
+        return sum(late_offsets(pipeline, p.where, ledger.known, kafka, until) for p in readable)
+
     found = Findings(
         kafka_error=error,
         blocks=blocks,
         unprepared=ledger.unprepared,
         open_losses=ledger.losses,
         lag_offsets=sum(p.lag_offsets or 0 for p in readable) if kafka else None,
-        overdue_offsets=sum(
-            overdue(pipeline, p.where, ledger.known, kafka, facts.late_until) for p in readable
-        )
-        if kafka
-        else 0,
+        due_offsets=late(facts.due_until),
+        due_before=facts.due_before,
+        overdue_offsets=late(facts.overdue_until),
         overdue_before=facts.overdue_before,
         open_batches=ledger.open_records,
         understood=ledger.understood,
@@ -239,10 +253,11 @@ def compose(pipeline: Pipeline, ledger: LedgerState, facts: Facts) -> StatusView
         surroundings=facts.surroundings,
     )
     problems = tuple(problems_of(pipeline, found))
+    unknown = [] if kafka else [Health.UNKNOWN]
     return StatusView(
         pipeline=pipeline.name,
         result_table=pipeline.table,
-        health=health_of(problems),
+        health=worst_of([*(p.health for p in problems), *unknown]),
         problems=problems,
         lag_offsets=total,
         understood=ledger.understood,

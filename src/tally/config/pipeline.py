@@ -263,11 +263,11 @@ class Pipeline(PipelineSettings):
         """The result table."""
         return self.result_table or self.name
 
-    def overdue_before(self, now: datetime) -> datetime:
-        """What waits since then is late: two starts of the schedule and the patience of one ago."""
+    def due_before(self, now: datetime, grace_s: int) -> datetime:
+        """What waits since then is late: two starts of the schedule and so many seconds ago."""
         expression = SCHEDULE_NAMES.get(self.schedule, self.schedule)
         starts = CronSim(expression, now, reverse=True)
-        return next(islice(starts, 1, None)) - timedelta(seconds=self.patience_s)
+        return next(islice(starts, 1, None)) - timedelta(seconds=grace_s)
 
     @property
     def has_own_tables(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.unit.values import blank, pipeline
 
-from tally.app.health import Findings, Health, ProblemReason, Surroundings, health_of, problems_of
+from tally.app.health import Findings, Health, ProblemReason, Surroundings, problems_of, worst_of
 from tally.app.losses import LossView
 from tally.app.views import ErrorView
 from tally.errors import KafkaUnavailableError
@@ -25,6 +25,8 @@ SOUND = Findings(
     blocks=(),
     open_losses=(),
     lag_offsets=0,
+    due_offsets=0,
+    due_before=NOW - timedelta(minutes=3),
     overdue_offsets=0,
     overdue_before=BEFORE,
     open_batches=(),
@@ -72,14 +74,18 @@ def test_each_problem_is_named_once_and_failures_come_before_warnings() -> None:
         # Late is what waits longer than two starts and the patience of one batch.
         ({"open_batches": [blank(BatchRecord, planned_at=BEFORE - SECOND)]}, [Reason.LATE], fail),
         ({"open_batches": [blank(BatchRecord, planned_at=BEFORE)]}, [], ok),
-        ({"overdue_offsets": 1}, [Reason.LATE], fail),
+        ({"overdue_offsets": 1, "due_offsets": 1}, [Reason.LATE], fail),
+        # Before that no task has even planned a batch of it.
+        ({"due_offsets": 1}, [Reason.LATE], warn),
+        ({"due_offsets": 1, "open_batches": [blank(BatchRecord, planned_at=NOW)]}, [], ok),
     )
     wrong = []
     for change, reasons, health in cases:
         problems = list(problems_of(pipeline(max_lag_offsets=100), replace(SOUND, **change)))
         assert all(problem.detail and problem.next_step for problem in problems)
-        assert health_of(problems) is (problems[0].health if problems else Health.OK)
-        found = ([problem.reason for problem in problems], health_of(problems))
+        worst = worst_of(problem.health for problem in problems)
+        assert worst is (problems[0].health if problems else Health.OK)
+        found = ([problem.reason for problem in problems], worst)
         if found != (reasons, health):
             wrong.append((change, found))
     assert wrong == []
@@ -92,7 +98,7 @@ def test_what_is_late_follows_from_the_schedule() -> None:
         ("* * * * *", datetime(2026, 11, 20, 13, 49, tzinfo=UTC)),
         ("@daily", datetime(2026, 11, 18, 23, 50, tzinfo=UTC)),
     ):
-        assert pipeline(schedule=schedule).overdue_before(NOW) == before
+        assert pipeline(schedule=schedule).due_before(NOW, 600) == before
 
 
 def test_lines_that_readers_do_not_see_are_a_failure_once_a_plan_should_have_shown_them() -> None:

@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 from tests.unit.values import AT, batch, kafka, known, pipeline, span
 
+from tally.app.health import Health, Surroundings, worst_of
 from tally.app.ledger_state import LedgerState
 from tally.app.status import Facts, StatusView, compose
+from tally.app.views import ErrorView
 from tally.app.waiting import WaitingPartition, WaitingView
+from tally.errors import KafkaUnavailableError
 from tally.model import KafkaSnapshot, KnownTopic, Loss, LossCause
 
-NOW = Facts(now=AT, overdue_before=AT)
+NOW = Facts(now=AT, due_before=AT, overdue_before=AT)
 LOST = Loss(cause=LossCause.EXPIRED, range=span(1, 4))
 NO_START = (None, None)
 
@@ -33,16 +36,22 @@ CASES: tuple[tuple[dict[str, KnownTopic], KafkaSnapshot | None, list[Any], list[
     # Without an answer from Kafka neither lag nor `ok` is shown; the ledger has an open loss.
     (known(9), None, [(0, 9, None, None, "unknown")], []),
     (known(1, open_loss=LOST), None, [(0, 1, None, None, "open loss [1, 4)")], []),
-    # A topic that was created again blocks all that is known of it, and has no lag.
+    # Behind a truncation nothing is counted, as far as Kafka still holds it.
     (
-        *(known(1, 1, topic_id="old"), kafka((0, 9), (0, 9))),
-        [(0, 1, 9, None, "blocked: topic-changed")] * 2,
+        *(known(9, open_loss=replace(LOST, cause=LossCause.TRUNCATED)), kafka((2, 12))),
+        [(0, 9, 12, 10, "blocked: topic-truncated")],
+        ["topic-truncated"],
+    ),
+    # A topic that was created again blocks all that is known of it, and all of it waits.
+    (
+        *(known(1, 1, topic_id="old"), kafka((0, 9), (2, 9))),
+        [(0, 1, 9, lag, "blocked: topic-changed") for lag in (9, 7)],
         ["topic-changed"],
     ),
     # So does a topic of another cluster.
     (
         *(known(1), kafka((0, 9), cluster_id="another")),
-        [(0, 1, 9, None, "blocked: cluster-changed")],
+        [(0, 1, 9, 9, "blocked: cluster-changed")],
         ["cluster-changed"],
     ),
     # Of a topic that is gone, what was counted is still shown.
@@ -66,6 +75,24 @@ def test_each_partition_has_its_offsets_its_lag_and_its_condition() -> None:
         if (found, [b.reason for b in view.blocks]) != (partitions, blocks):
             wrong.append((partitions, found, view.blocks))
     assert wrong == []
+
+
+def test_without_an_answer_from_kafka_the_health_is_a_failure_or_unknown() -> None:
+    """Whatever the ledger knows: what is blocked or lost shows only in Kafka's answer."""
+    error = ErrorView.of(KafkaUnavailableError("no answer", next_step="start it"))
+    paused = Surroundings(paused=True)
+    for state, facts, health in (
+        (known(9), NOW, Health.UNKNOWN),
+        (known(9), replace(NOW, surroundings=paused), Health.UNKNOWN),
+        (known(9), replace(NOW, surroundings=paused, kafka=kafka((0, 9))), Health.WARN),
+        (known(9), replace(NOW, kafka=kafka((0, 9))), Health.OK),
+        (known(9), replace(NOW, kafka_error=error), Health.FAIL),
+        (known(1), replace(NOW, surroundings=paused, kafka=kafka((4, 9))), Health.FAIL),
+    ):
+        assert compose(pipeline(), LedgerState(known=state), facts).health is health
+    summaries = [Health.OK, Health.WARN, Health.UNKNOWN]
+    assert worst_of(summaries) is Health.UNKNOWN
+    assert worst_of([*summaries, Health.FAIL]) is Health.FAIL
 
 
 def test_the_lag_of_a_new_topic_follows_from_its_start() -> None:

@@ -110,7 +110,7 @@ def test_a_topic_must_be_there_readable_and_not_compacted() -> None:
 
 def test_another_cluster_and_a_re_created_topic_are_found() -> None:
     """The ledger's offsets belong to one topic of one cluster."""
-    facts = Facts(now=AT, overdue_before=AT, kafka=SNAPSHOT)
+    facts = Facts(now=AT, due_before=AT, overdue_before=AT, kafka=SNAPSHOT)
     ledgers = ({}, known(), known(topic_id="old"), known(cluster_id="other"))
     views = [compose(pipeline(), LedgerState(known=ledger), facts) for ledger in ledgers]
     assert [sound(pipelines.diagnosis_of(view)) for view in views] == [OK, OK, FAIL, FAIL]

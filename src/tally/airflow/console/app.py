@@ -39,7 +39,7 @@ from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
 from tally.app.context import console_context
 from tally.app.engine import engine_error
 from tally.app.health import Surroundings
-from tally.app.overview import PipelineSummary
+from tally.app.overview import PipelineSummary, overview
 from tally.app.views import ErrorView
 from tally.errors import (
     ConfigError,
@@ -117,7 +117,11 @@ def create_console(config: Path) -> FastAPI:
 
     @app.get("/", dependencies=SIGNED_IN)
     async def show_pipelines(request: Request, user: GetUserDep) -> Response:
-        return await limit.run(partial(console.pipelines, request, user))
+        return await limit.run(partial(console.pipelines, request, user, ask_kafka=False))
+
+    @app.get("/summaries", dependencies=SIGNED_IN)
+    async def show_summaries(request: Request, user: GetUserDep) -> Response:
+        return await of_kafka.run(partial(console.pipelines, request, user, ask_kafka=True))
 
     @app.get("/run", dependencies=OF_RUN)
     async def show_run(dag_id: str, run_id: str, request: Request, user: GetUserDep) -> Response:
@@ -175,25 +179,26 @@ class _Console:
         except TallyError as error:
             return _failed(error, frame)
 
-    def pipelines(self, request: Request, user: Any) -> Response:
-        """All pipelines that the user may see; a single one at once."""
+    def pipelines(self, request: Request, user: Any, *, ask_kafka: bool) -> Response:
+        """All pipelines that the user may see; a single one at once, unless Kafka is asked."""
         frame = self._frame(request, user, "")
         try:
             settings = connected_settings(self._config)
             names = [name for name in settings.names if may_read(name, user)]
-            if len(names) == 1:
+            if len(names) == 1 and not ask_kafka:
                 return RedirectResponse(f"pipelines/{names[0]}/", headers=HEADERS)
-            ctx, engine = console_context(settings, self._pool), engine_error(settings.spark)
-            summaries = [
-                PipelineSummary.disabled(name, settings.disabled[name])
-                if name in settings.disabled
-                else _summary(ctx, name, engine)
-                for name in names
-            ]
+            engine = engine_error(settings.spark)
+            view = overview(
+                console_context(settings, self._pool),
+                names=names,
+                ask_kafka=ask_kafka,
+                surroundings={name: _surroundings(name, engine) for name in names},
+            )
         except TallyError as error:
             return _failed(error, frame)
-        values = {"summaries": summaries, "title": "Pipelines"}
-        return draw("pipelines.html", {**frame, "pipelines": names}, values)
+        values = {"summaries": view.pipelines, "title": "Pipelines"}
+        template = "summaries.html" if ask_kafka else "pipelines.html"
+        return draw(template, {**frame, "pipelines": names}, values)
 
     def run(self, request: Request, user: Any, dag_id: str, run_id: str) -> Response:
         """A run of one of Tally's DAGs, also as a tab in Airflow."""
@@ -284,11 +289,6 @@ def _answer(page: Page, query: Query, frame: Mapping[str, Any]) -> Response:
     if wanted := query.get("export"):
         return export(page.table(wanted), query.get("as", "csv"), frame["pipeline"])
     return draw(page.template, frame, {"title": page.title, **page.values, "page": page})
-
-
-def _summary(ctx: Context, name: str, engine: ErrorView | None) -> PipelineSummary:
-    view = pages.ledger_status(ctx, name, _surroundings(name, engine))
-    return PipelineSummary.of(view, ctx.settings.pipeline(name).topics)
 
 
 def _surroundings(pipeline: str, engine: ErrorView | None) -> Surroundings:

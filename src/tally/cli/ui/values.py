@@ -13,6 +13,7 @@ from tally.formatting import ABSENT
 
 HEALTH_LABELS: Final[Mapping[Health, str]] = {
     Health.OK: "ok",
+    Health.UNKNOWN: "unknown",
     Health.WARN: "warn",
     Health.FAIL: "FAIL",
     Health.SKIP: "skip",

@@ -119,6 +119,14 @@ async function renew() {
   }
 }
 
+// What was well when Kafka answered last is not known to be so now; a failure stays one.
+function doubt(part) {
+  for (const badge of part.querySelectorAll(".badge:not(.fail)")) {
+    badge.className = "badge unknown";
+    badge.textContent = "unknown";
+  }
+}
+
 async function fill(part) {
   try {
     const { code, page } = await fetched(part.dataset.src);
@@ -126,11 +134,13 @@ async function fill(part) {
     const fragment = page.querySelector(".fragment") ?? page.querySelector("main");
     if (code === 401) say(SIGN_IN);
     else if (fragment === null) say("Kafka's figures could not be read; what is shown is older.");
+    if (fragment === null) doubt(part);
     if (fragment === null || isInUse(part)) return;
     const focus = [...part.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
     part.replaceChildren(document.adoptNode(fragment));
     if (focus >= 0) [...part.querySelectorAll(FOCUSABLE)][focus]?.focus({ preventScroll: true });
   } catch {
+    doubt(part);
     say("Kafka's figures could not be read again; what is shown is older.");
   }
 }
