@@ -4,7 +4,7 @@ Pure: imports neither Spark, Kafka, MySQL nor Airflow. Operational times are awa
 wall clock is a log line's own ``log_time``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -219,9 +219,9 @@ class SegmentTotals:
     """Lines that were understood and are not counted: another level, or filtered out."""
     malformed: int
     """Records that could not be understood."""
-    first_offset: int | None
+    first_offset: int | None = None
     """Smallest offset seen; None when nothing was read."""
-    last_offset: int | None
+    last_offset: int | None = None
     """Largest offset seen; None when nothing was read."""
 
     def __post_init__(self) -> None:
@@ -229,9 +229,7 @@ class SegmentTotals:
             raise ValueError(f"the counts do not add up: {self}")
 
 
-EMPTY_TOTALS = SegmentTotals(
-    records=0, matched=0, unmatched=0, malformed=0, first_offset=None, last_offset=None
-)
+EMPTY_TOTALS = SegmentTotals(records=0, matched=0, unmatched=0, malformed=0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -328,6 +326,15 @@ class KafkaSnapshot:
         return topic.partitions.get(where.partition) if topic else None
 
 
+class Record(NamedTuple):
+    """A record in Kafka, as far as it is shown to somebody."""
+
+    value: bytes | None
+    """Its value; None for one without."""
+    written_at: datetime | None
+    """Its timestamp, in UTC; None without one, or where no calendar has it."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopicRights:
     """What these credentials may do with a topic, and how Kafka keeps it."""
@@ -341,8 +348,3 @@ class TopicRights:
 def is_of_generation(segment: Segment, topic: KnownTopic) -> bool:
     """Whether a segment was planned on this generation of its topic."""
     return (segment.topic_id, segment.cluster_id) == (topic.topic_id, topic.cluster_id)
-
-
-def describe_ranges(ranges: Sequence[OffsetRange]) -> str:
-    """The ranges in one line, for logs and errors."""
-    return ", ".join(str(offset_range) for offset_range in ranges)

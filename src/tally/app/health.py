@@ -6,7 +6,7 @@ shows only there. What else cannot be known where the question is asked (whether
 raises no problem there.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -48,6 +48,7 @@ class ProblemReason(StrEnum):
     UNSHOWN = "unshown"
     LAG = "lag"
     MALFORMED = "malformed"
+    NOTHING_MATCHED = "nothing-matched"
     PAUSED = "paused"
 
 
@@ -106,6 +107,8 @@ class Findings:
     """The minute batches that are planned and not committed."""
     understood: Understood
     """What the latest batches under today's rules have read."""
+    levels: Mapping[str, int]
+    """Levels of some of the newest records and how many have each, where nothing has matched."""
     unshown: Unshown
     """What is committed, and not shown to readers of its lines."""
     surroundings: Surroundings
@@ -219,9 +222,30 @@ def malformed_problem(pipeline: Pipeline, read: Understood) -> Problem | None:
     )
 
 
+def nothing_matched(
+    pipeline: Pipeline, read: Understood, levels: Mapping[str, int]
+) -> Problem | None:
+    """What is wrong when lines are understood and none was ever counted by today's rules."""
+    understood = read.records - read.malformed
+    if read.has_matched or not understood:
+        return None
+    newest = ", ".join(f"{level} ({lines})" for level, lines in levels.items())
+    return Problem(
+        reason=ProblemReason.NOTHING_MATCHED,
+        health=Health.WARN,
+        detail=f"none of the {plural(understood, 'line')} that were read last and understood is "
+        f"counted, by the rules {pipeline.rules}"
+        + (f"; the newest have the levels {newest}" if newest else ""),
+        next_step=f"correct pipelines.{pipeline.name}.levels, or its filter; "
+        f"tally format try {pipeline.topics[0]} shows what the lines have",
+    )
+
+
 def _warnings(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
     if (malformed := malformed_problem(pipeline, found.understood)) is not None:
         yield malformed
+    if (nothing := nothing_matched(pipeline, found.understood, found.levels)) is not None:
+        yield nothing
     limit = pipeline.max_lag_offsets
     if limit is not None and found.lag_offsets is not None and found.lag_offsets > limit:
         yield Problem(

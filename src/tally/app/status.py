@@ -17,6 +17,7 @@ from tally.app.health import (
 from tally.app.lag import lag, late_offsets, waiting
 from tally.app.ledger_state import LedgerState
 from tally.app.losses import LossView
+from tally.app.newest import newest_levels
 from tally.app.views import ErrorView, RangeView
 from tally.config.pipeline import Pipeline
 from tally.errors import TallyError
@@ -172,6 +173,7 @@ def status(
     overdue = pipeline.due_before(now, pipeline.patience_s)
     due_until: Mapping[TopicPartition, int | None] = {}
     overdue_until = due_until
+    levels: Mapping[str, int] = {}
     if request.ask_kafka and error is None:
         try:
             kafka = ctx.kafka.snapshot(pipeline.topics, read_committed=pipeline.reads_committed)
@@ -180,6 +182,8 @@ def status(
             due_until = ctx.kafka.offsets_at(waits, due)
             late = [p for p in waits if late_offsets(pipeline, p, ledger.known, kafka, due_until)]
             overdue_until = ctx.kafka.offsets_at(late, overdue) if late else {}
+            if not ledger.understood.has_matched:
+                levels = newest_levels(ctx.kafka, pipeline, kafka)
         except TallyError as unanswered:
             on_unanswered(unanswered)
             error, kafka = ErrorView.of(unanswered), None
@@ -192,6 +196,7 @@ def status(
         due_until=due_until,
         overdue_before=overdue,
         overdue_until=overdue_until,
+        levels=levels,
         surroundings=request.surroundings,
     )
     return compose(pipeline, ledger, facts)
@@ -217,6 +222,8 @@ class Facts:
     """The first offset that is not due, of partitions that wait; None when all are."""
     overdue_until: Mapping[TopicPartition, int | None] = field(default_factory=dict)
     """The same of what is overdue, of partitions in which something is due."""
+    levels: Mapping[str, int] = field(default_factory=dict)
+    """Levels of some of the newest records, where no line was counted yet."""
     surroundings: Surroundings = UNKNOWN
     """What is known of Airflow and of the engine."""
 
@@ -249,6 +256,7 @@ def compose(pipeline: Pipeline, ledger: LedgerState, facts: Facts) -> StatusView
         overdue_before=facts.overdue_before,
         open_batches=ledger.open_records,
         understood=ledger.understood,
+        levels=facts.levels,
         unshown=ledger.unshown,
         surroundings=facts.surroundings,
     )

@@ -99,11 +99,12 @@ def waiting(
         if p.lag_offsets and p.next_offset is not None and p.kafka_end is not None
     }
     errors: list[TallyError] = []
-    times: Mapping[TopicPartition, datetime] = {}
+    times: Mapping[TopicPartition, datetime | None] = {}
     kept_for: Mapping[str, timedelta | None] = {}
     try:
         reads_committed = ctx.settings.pipeline(pipeline).reads_committed
-        times = ctx.kafka.times_at(first, read_committed=reads_committed)
+        found = ctx.kafka.records_at(first, read_committed=reads_committed)
+        times = {p: some[0].written_at for p, some in found.items() if some}
     except TallyError as error:
         errors.append(error)
     try:

@@ -1,6 +1,6 @@
 """The Kafka client: questions about topics, and the mirrored offsets."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -12,9 +12,16 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from tally.config.servers import KafkaSettings
 from tally.errors import AccessDeniedError, TopicIdError
 from tally.kafka.errors import TopicExistsError, UnknownTopicError
-from tally.kafka.record_times import record_times
+from tally.kafka.first_records import first_records
 from tally.kafka.requests import Requests
-from tally.model import KafkaSnapshot, PartitionSnapshot, TopicPartition, TopicRights, TopicSnapshot
+from tally.model import (
+    KafkaSnapshot,
+    PartitionSnapshot,
+    Record,
+    TopicPartition,
+    TopicRights,
+    TopicSnapshot,
+)
 
 # How a broker without topic ids answers: the id of sixteen zero bytes.
 NO_TOPIC_ID = frozenset({"AAAAAAAAAAAAAAAAAAAAAA", "None", ""})
@@ -132,17 +139,23 @@ class Kafka:
         )
         return {p: offset if (offset := found[p.topic, p.partition]) >= 0 else None for p in wanted}
 
-    def times_at(
-        self, offsets: Mapping[TopicPartition, int], *, read_committed: bool = True
-    ) -> Mapping[TopicPartition, datetime]:
-        """The timestamp of the first record at or after an offset of each partition.
+    def records_at(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        records_max: int = 1,
+        read_committed: bool = True,
+    ) -> Mapping[TopicPartition, Sequence[Record]]:
+        """The first records at or after an offset of each partition, at most so many of each.
 
-        Partitions that did not answer in time are left out.
+        What did not come in time is left out.
 
         Raises:
             KafkaUnavailableError, AccessDeniedError: As :meth:`Kafka.snapshot`.
         """
-        return record_times(self._settings, offsets, read_committed=read_committed)
+        return first_records(
+            self._settings, offsets, records_max=records_max, read_committed=read_committed
+        )
 
     def retention(self, topics: Iterable[str]) -> Mapping[str, timedelta | None]:
         """How long each topic keeps its records; None for one that keeps them by size or for ever.

@@ -21,6 +21,8 @@ class Understood:
     """Records read."""
     malformed: int = 0
     """Records among them that could not be understood."""
+    has_matched: bool = True
+    """Whether a line was ever counted by these rules."""
 
     @property
     def ratio(self) -> float:
@@ -40,18 +42,30 @@ def recently_understood(tx: Transaction, pipeline: str, fingerprint: str) -> Und
         fingerprint: Of the rule (:func:`tally.aggregates.fingerprint.fingerprint`).
     """
     row = tx.row(
-        "select coalesce(sum(s.records), 0) as records, coalesce(sum(s.malformed), 0) as malformed"
+        "select coalesce(sum(s.records), 0) as records, coalesce(sum(s.malformed), 0) as malformed,"
+        " coalesce(sum(s.matched), 0) as matched"
         " from (select batch_id from batch where pipeline = %s and state = 'committed'"
         f"   and kind <> 'fold' order by batch_id desc limit {RECENT_BATCHES}) as recent"
         " join batch b using (batch_id) join segment s using (batch_id)"
         " where b.format_fingerprint = %s",
         (pipeline, fingerprint),
     )
-    return (
-        Understood(records=int(row["records"]), malformed=int(row["malformed"]))
-        if row
-        else (Understood())
+    if row is None or not row["records"]:
+        return NOTHING_READ
+    return Understood(
+        records=int(row["records"]),
+        malformed=int(row["malformed"]),
+        has_matched=bool(row["matched"]) or _has_matched(tx, pipeline, fingerprint),
     )
+
+
+def _has_matched(tx: Transaction, pipeline: str, fingerprint: str) -> bool:
+    found = tx.row(
+        "select 1 from batch b join segment s using (batch_id) where b.pipeline = %s"
+        " and b.state = 'committed' and b.format_fingerprint = %s and s.matched > 0 limit 1",
+        (pipeline, fingerprint),
+    )
+    return found is not None
 
 
 def records_committed_since(tx: Transaction, pipeline: str, since: datetime) -> int:

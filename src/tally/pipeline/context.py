@@ -18,7 +18,7 @@ from tally.aggregates.counts import CountRequest, Counts
 from tally.clock import Clock
 from tally.config.settings import Settings
 from tally.ledger.batches import Requester
-from tally.model import KafkaSnapshot, TopicPartition, TopicRights
+from tally.model import KafkaSnapshot, Record, TopicPartition, TopicRights
 from tally.mysql.transactions import Database
 
 
@@ -33,10 +33,14 @@ class KafkaPort(Protocol):
     ) -> Mapping[TopicPartition, int | None]:
         """The offset of each partition's first record at or after a moment."""
 
-    def times_at(
-        self, offsets: Mapping[TopicPartition, int], *, read_committed: bool = True
-    ) -> Mapping[TopicPartition, datetime]:
-        """The timestamp of the first record at or after an offset of each partition."""
+    def records_at(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        records_max: int = 1,
+        read_committed: bool = True,
+    ) -> Mapping[TopicPartition, Sequence[Record]]:
+        """The first records at or after an offset of each partition."""
 
     def retention(self, topics: Iterable[str]) -> Mapping[str, timedelta | None]:
         """How long each topic keeps its records; None for one that keeps them by size alone."""

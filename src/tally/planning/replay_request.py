@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from tally.errors import ReplayRefusedError
-from tally.model import OffsetRange, TopicPartition, describe_ranges
+from tally.model import OffsetRange, TopicPartition
 from tally.planning.replay_text import parse_minute
 
 
@@ -22,7 +22,7 @@ class RangesAsked:
 
     def __str__(self) -> str:
         """``alog/0 [300, 310)``."""
-        return describe_ranges(self.ranges)
+        return ", ".join(map(str, self.ranges))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

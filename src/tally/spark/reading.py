@@ -18,7 +18,7 @@ from tally.errors import (
     RecordTimestampError,
     UnwritableError,
 )
-from tally.model import OffsetRange, describe_ranges
+from tally.model import OffsetRange
 from tally.spark.errors import sentence_of, spark_errors
 from tally.spark.session import is_remote, reader_options
 
@@ -105,21 +105,20 @@ def read_errors(ranges: Sequence[OffsetRange]) -> Iterator[None]:
         yield
     except spark_errors() as error:
         message = _message(error)
-        cause = _first_cause(message)
+        cause, named = _first_cause(message), ", ".join(map(str, ranges))
         if any(sign in message for sign in _LOSS_TEXTS):
             raise DataLossError(
-                f"Kafka no longer serves all of {describe_ranges(ranges)}: {cause}",
+                f"Kafka no longer serves all of {named}: {cause}",
                 next_step="tally plan looks at what Kafka still holds",
             ) from error
         if sentence := _TIMESTAMP_TEXT.search(message):
             raise RecordTimestampError(
-                f"Spark cannot read {describe_ranges(ranges)}: {sentence[0]}",
+                f"Spark cannot read {named}: {sentence[0]}",
                 next_step="docs/runbook.md, record-timestamp, says how to go on without the record",
             ) from error
         if _DISK_FULL_TEXT in message:
             raise UnwritableError(
-                f"Spark cannot write temporary files while it reads {describe_ranges(ranges)}: "
-                f"{cause}",
+                f"Spark cannot write temporary files while it reads {named}: {cause}",
                 next_step="free space there, or set spark.local.dir in spark.conf",
             ) from error
         if _ZONE_TEXT in message:
@@ -128,7 +127,7 @@ def read_errors(ranges: Sequence[OffsetRange]) -> Iterator[None]:
                 next_step="update Java's time zones, or name another zone of the same clock",
             ) from error
         raise ReadError(
-            f"Spark could not read {describe_ranges(ranges) or 'the lines'}: {cause}",
+            f"Spark could not read {named or 'the lines'}: {cause}",
             next_step=_AGAIN + (_OR_WITH_LESS if ranges else ""),
         ) from error
 

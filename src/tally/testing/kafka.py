@@ -1,9 +1,9 @@
 """A Kafka whose first answers a test can change or delay."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from tally.model import KafkaSnapshot, TopicPartition, TopicRights
+from tally.model import KafkaSnapshot, Record, TopicPartition, TopicRights
 from tally.pipeline.context import KafkaPort
 
 Alter = Callable[[KafkaSnapshot], KafkaSnapshot]
@@ -51,11 +51,17 @@ class DisturbedKafka:
         """The other Kafka's answer."""
         return self._kafka.offsets_at(partitions, moment)
 
-    def times_at(
-        self, offsets: Mapping[TopicPartition, int], *, read_committed: bool = True
-    ) -> Mapping[TopicPartition, datetime]:
+    def records_at(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        records_max: int = 1,
+        read_committed: bool = True,
+    ) -> Mapping[TopicPartition, Sequence[Record]]:
         """The other Kafka's answer."""
-        return self._kafka.times_at(offsets, read_committed=read_committed)
+        return self._kafka.records_at(
+            offsets, records_max=records_max, read_committed=read_committed
+        )
 
     def retention(self, topics: Iterable[str]) -> Mapping[str, timedelta | None]:
         """The other Kafka's answer."""
@@ -92,13 +98,14 @@ class FixedKafka:
         """No record is as young."""
         return dict.fromkeys(partitions)
 
-    def times_at(
+    def records_at(
         self,
         offsets: Mapping[TopicPartition, int],  # noqa: ARG002
         *,
+        records_max: int = 1,  # noqa: ARG002
         read_committed: bool = True,  # noqa: ARG002
-    ) -> Mapping[TopicPartition, datetime]:
-        """No record has a timestamp."""
+    ) -> Mapping[TopicPartition, Sequence[Record]]:
+        """No record is held."""
         return {}
 
     def retention(self, topics: Iterable[str]) -> Mapping[str, timedelta | None]:

@@ -31,6 +31,7 @@ SOUND = Findings(
     overdue_before=BEFORE,
     open_batches=(),
     understood=Understood(records=10, malformed=5),
+    levels={},
     unshown=NOTHING_UNSHOWN,
     surroundings=Surroundings(),
 )
@@ -63,6 +64,12 @@ def test_each_problem_is_named_once_and_failures_come_before_warnings() -> None:
         ({"blocks": (BLOCK,)}, [Reason.BLOCKED], fail),
         ({"open_losses": (loss(0),)}, [Reason.OPEN_LOSS], fail),
         ({"understood": Understood(records=10, malformed=6)}, [Reason.MALFORMED], warn),
+        ({"understood": Understood(records=10, has_matched=False)}, [Reason.NOTHING_MATCHED], warn),
+        (
+            {"understood": Understood(records=5, malformed=5, has_matched=False)},
+            [Reason.MALFORMED],
+            warn,
+        ),
         ({"lag_offsets": 100}, [], ok),
         ({"lag_offsets": 101}, [Reason.LAG], warn),
         ({"surroundings": PAUSED}, [Reason.PAUSED], warn),

@@ -19,7 +19,7 @@ from tally.ledger.reading import BatchRecord
 from tally.ledger.results import lines_by_minute
 from tally.ledger.segments import SegmentRecord, segments_of
 from tally.ledger.tables import Tables
-from tally.model import TopicPartition, describe_ranges
+from tally.model import TopicPartition
 from tally.pipeline.audit import AuditReport, audit_ledger
 from tally.pipeline.context import Context
 from tally_local.demo.airflow_api import AirflowApi
@@ -226,7 +226,7 @@ def commit_line(batch: BatchRecord, segments: list[SegmentRecord]) -> str:
         f"{batch.committed_at:%H:%M:%S}  batch {batch.batch_id}{replay}"
         f"  {batch.records or 0:,} records  {batch.matched or 0:,} matched"
         f"  {batch.malformed or 0:,} malformed  {seconds:.1f} s"
-        f"  {describe_ranges([segment.range for segment in segments])}"
+        f"  {', '.join(map(str, [segment.range for segment in segments]))}"
     )
 
 

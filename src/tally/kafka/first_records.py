@@ -1,23 +1,23 @@
-"""When records were written: one record of each partition is fetched, without a group."""
+"""Some records of each partition from an offset on, fetched without a group, to be looked at."""
 
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from tally.config.servers import KafkaSettings
 from tally.kafka.errors import DENIED, translate
 from tally.kafka.options import SILENT, client_options
-from tally.model import TopicPartition
+from tally.model import Record, TopicPartition
 
-# A record is asked for, not a throughput: little is fetched ahead.
+# Few records are asked for, not a throughput: little is fetched ahead.
 _FETCH: Final[Mapping[str, Any]] = {
     "group.id": "tally-console",  # librdkafka asks for one; nothing is joined or committed
     "enable.auto.commit": False,
-    "enable.partition.eof": False,
+    "enable.partition.eof": True,
     "auto.offset.reset": "earliest",
     "fetch.message.max.bytes": 65_536,
     "queued.max.messages.kbytes": 4_096,
@@ -26,24 +26,25 @@ _FETCH: Final[Mapping[str, Any]] = {
 _POLL_S: Final = 0.2
 
 
-def record_times(
+def first_records(
     settings: KafkaSettings,
     offsets: Mapping[TopicPartition, int],
     *,
+    records_max: int,
     read_committed: bool,
     clock: Callable[[], float] = time.monotonic,
-) -> dict[TopicPartition, datetime]:
-    """The timestamp of the first record at or after an offset, for each partition.
+) -> dict[TopicPartition, list[Record]]:
+    """The first records at or after an offset, for each partition.
 
     Args:
         settings: How to reach the cluster; all is answered within ``request_timeout_s``.
-        offsets: Where to look. A partition without a record there is asked in vain until the end.
+        offsets: Where to look.
+        records_max: The largest number of records of a partition.
         read_committed: Whether records of open and aborted transactions are left out.
         clock: Seconds that only go on.
 
     Returns:
-        By partition, in UTC; those that were not answered in time, or have no timestamp, are left
-        out.
+        By partition; what did not come in time is left out.
 
     Raises:
         KafkaUnavailableError: The client could not be used.
@@ -54,7 +55,7 @@ def record_times(
     until = clock() + settings.request_timeout_s
     level = "read_committed" if read_committed else "read_uncommitted"
     options = {**client_options(settings), **_FETCH, "isolation.level": level}
-    found: dict[TopicPartition, datetime] = {}
+    found: dict[TopicPartition, list[Record]] = {}
     waiting: dict[tuple[Any, Any], TopicPartition] = {(p.topic, p.partition): p for p in offsets}
     consumer = Consumer(options, logger=SILENT)
     try:
@@ -63,16 +64,19 @@ def record_times(
             message = consumer.poll(_POLL_S)
             if message is None:
                 continue
+            place = (message.topic(), message.partition())
             if (error := message.error()) is not None:
                 _check(error)
+                if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its only name
+                    waiting.pop(place, None)
                 continue
-            where = waiting.pop((message.topic(), message.partition()), None)
-            if where is None:
+            if (where := waiting.get(place)) is None:
                 continue
-            consumer.pause([KafkaTopicPartition(where.topic, where.partition)])
-            kind, milliseconds = message.timestamp()
-            if kind != TIMESTAMP_NOT_AVAILABLE and (at := _moment(milliseconds)) is not None:
-                found[where] = at
+            some = found.setdefault(where, [])
+            some.append(Record(value=message.value(), written_at=_written_at(message)))
+            if len(some) == records_max:
+                del waiting[place]
+                consumer.pause([KafkaTopicPartition(where.topic, where.partition)])
     except KafkaException as error:
         raise translate(
             settings.bootstrap_servers,
@@ -86,8 +90,11 @@ def record_times(
     return found
 
 
-def _moment(milliseconds: int) -> datetime | None:
+def _written_at(message: Message) -> datetime | None:
     """A record's time; None for one that no calendar has: producers set it as they like."""
+    kind, milliseconds = message.timestamp()
+    if kind == TIMESTAMP_NOT_AVAILABLE:
+        return None
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC)
     except (ValueError, OverflowError, OSError):
