@@ -4,6 +4,7 @@ import json
 import re
 import secrets
 from datetime import date, timedelta
+from functools import partial
 from html import unescape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode, urljoin, urlsplit
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 from pymysql.err import MySQLError
 
 from tally.app.context import console_context
+from tally.app.migrate import prepare
 from tally.app.replays import ReplayOutcome, replay_outcome
 from tally.cli import cli
 from tally.errors import StatementError
@@ -21,6 +23,7 @@ from tally.mysql.transactions import Database
 from tests.airflow.conftest import log_in
 from tests.airflow.dag_run import AIRFLOW, RunDag
 from tests.airflow.ledgers import count, lose
+from tests.cli.test_decisions import create_again
 from tests.world import World, make_settings
 
 if TYPE_CHECKING:
@@ -343,10 +346,32 @@ def test_pipelines_are_told_apart(world: World, viewer: "TestClient") -> None:
         assert f"the ledger has no batch {batch_id}" in text
     # The list above has those that the user may read.
     assert "there are" not in text_of(viewer, "/tally/pipelines/no_such/", 404)
-    for address in ("/tally/", "/tally/pipelines/a_wrong_one/"):
+    for address in ("/tally/", "/tally/summaries", "/tally/pipelines/a_wrong_one/"):
         text = text_of(viewer, address)
         assert "pipelines.a_wrong_one.level" in text
         assert f'pipelines/{world.name}/"' in text
+
+
+def test_no_page_says_ok_until_kafka_has_answered(
+    world: World, viewer: "TestClient", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic that was created again shows only there; where Kafka is down that is a failure."""
+    count(world, {"2017-07-30 14:09": 3})
+    other = f"{world.name}_b"
+    make_settings(world.stack, world.config, {world.name: world.keys, other: world.keys})
+    prepare(world.database, world.settings)
+    badges = partial(re.findall, r'class="badge \w+">(\w+)<')
+    pages = ("/tally/", f"/tally/pipelines/{world.name}/")
+    answers = ("/tally/summaries", f"/tally/pipelines/{world.name}/kafka")
+    assert [badges(text_of(viewer, page)) for page in pages] == [["unknown"] * 2, ["unknown"]]
+    assert [badges(text_of(viewer, page)) for page in answers] == [["ok"] * 2, ["ok"]]
+    create_again(world, 5)
+    assert [badges(text_of(viewer, page)) for page in pages] == [["unknown"] * 2, ["unknown"]]
+    told = [text_of(viewer, page) for page in answers]
+    assert [badges(text) for text in told] == [["fail", "ok"], ["fail"]]
+    assert "Lag <strong>5</strong> records" in told[1]
+    monkeypatch.setenv("TALLY_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    assert badges(text_of(viewer, answers[0])) == ["fail"] * 2
 
 
 def test_pages_and_checks_tell_of_a_paused_dag(world: World, run_dag: RunDag, pages: Pages) -> None:
@@ -363,7 +388,7 @@ def test_pages_and_checks_tell_of_a_paused_dag(world: World, run_dag: RunDag, pa
         assert (checked.exit_code, said in checked.stdout) == (1, True)
     with create_session() as session:
         session.query(DagModel).filter_by(dag_id=world.name).update({"is_paused": False})
-    assert "is paused in Airflow" not in pages.shows("", '<span class="badge ok">ok</span>')
+    assert "is paused in Airflow" not in pages.shows("kafka", '<span class="badge ok">ok</span>')
 
 
 def test_a_pipeline_is_listed_only_for_those_who_may_read_its_dag(

@@ -92,10 +92,10 @@ def test_a_loss_that_grows_while_the_operator_decides_is_not_accepted(
     assert world.offsets() == {0: (0, 3), 1: (0, 3)}
 
 
-def create_again(world: World) -> None:
+def create_again(world: World, lines: int = 10) -> None:
     world.delete_topic()
     world.create_topic(2)
-    world.produce([LINE] * 10, 0)
+    world.produce([LINE] * lines, 0)
 
 
 def test_a_re_created_topic_is_counted_once_it_is_adopted(tally: Call, world: World) -> None:

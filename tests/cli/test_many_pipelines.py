@@ -160,10 +160,25 @@ def test_malformed_records_are_told_where_one_looks(tally: Call, world: World) -
     commit(world, LINE, "what", "is this")
     assert "3 records, 1 matched, 2 malformed" in tally("status").stdout
     of_today = tally("status", "--json", "--check").ends(1).document
-    assert of_today["understood"] == {"records": 3, "malformed": 2}
+    assert of_today["understood"] == {"records": 3, "malformed": 2, "has_matched": True}
     (problem,) = of_today["problems"]
     assert (problem["reason"], problem["health"]) == ("malformed", "warn")
     world.configure(levels=["WARN"])
     of_another = tally("status", "--json", "--check").ends(0).document
-    assert of_another["understood"] == {"records": 0, "malformed": 0}
+    assert of_another["understood"] == {"records": 0, "malformed": 0, "has_matched": True}
     assert of_another["health"] == "ok"
+
+
+def test_levels_of_which_no_line_was_ever_counted_are_told(tally: Call, world: World) -> None:
+    """Until the first line is counted: then a batch without one is a quiet minute."""
+    world.configure(levels=["Error"])
+    commit(world, *[LINE] * 3, LINE.replace("ERROR", "WARN"), "what is this")
+    (problem,) = tally("status", "--json", "--check").ends(1).document["problems"]
+    assert (problem["reason"], problem["health"]) == ("nothing-matched", "warn")
+    assert "none of the 4 lines" in problem["detail"]
+    assert "the newest have the levels ERROR (3), WARN (1)" in problem["detail"]
+    world.configure(levels=["ERROR"])
+    commit(world, LINE)
+    for _ in range(20):
+        commit(world, LINE.replace("ERROR", "INFO"))
+    assert tally("status", "--json", "--check").ends(0).document["understood"]["has_matched"]

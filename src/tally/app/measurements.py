@@ -23,7 +23,7 @@ class Metric(StrEnum):
         "kafka_up",
         "1 if Kafka has answered, else 0; then the metrics that need Kafka are absent.",
     )
-    HEALTH = "health", "Health: 0 ok, 1 a warning, 2 a failure; absent while it is not known."
+    HEALTH = "health", "Health: 0 ok, 1 a warning, 2 a failure."
     PROBLEM = "problem", "Whether the pipeline has a problem of this reason: 1 or 0."
     LAG = "lag_offsets", "Offsets that Kafka holds and that are not counted."
     PARTITION_LAG = "partition_lag_offsets", "Uncounted offsets of one partition."
@@ -158,9 +158,8 @@ def of_batch(batch: BatchRecord) -> Iterator[Measurement]:
 
 
 def of_problems(health: Health, problems: tuple[Problem, ...]) -> Iterator[Measurement]:
-    """The health, and of each reason whether there is a problem of it."""
-    if health in _HEALTH:
-        yield Measurement(metric=Metric.HEALTH, value=_HEALTH[health])
+    """The health where Kafka was asked, and of each reason whether there is a problem of it."""
+    yield Measurement(metric=Metric.HEALTH, value=_HEALTH[health])
     found = {problem.reason for problem in problems}
     for reason in ProblemReason:
         labels = (("reason", str(reason)),)
