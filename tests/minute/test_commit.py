@@ -542,3 +542,22 @@ def test_on_a_full_disk_nothing_is_committed_until_there_is_room(full: World) ->
     assert commit(full, batch, found)
     assert sum(full.counts().values()) == found.totals[full.partition(0)].matched
     assert full.audit().holds
+
+
+@pytest.mark.parametrize("moment", ["insert", "update"])
+def test_a_trigger_that_changes_what_is_written_is_refused(world: World, moment: str) -> None:
+    """Nothing of the batch is committed; a row that was wrong before is left to the audit."""
+    count_one(world)
+    world.execute(f"update `{world.name}` set log_count = log_count + 1")
+    batch = claimed(world, planned(world))
+    later = result(batch, minutes={"2017-07-30 15:00:00": 3} if moment == "insert" else None)
+    trigger = f"{world.settings.mysql.database}.of_{world.name}"
+    table = f"{world.settings.mysql.database}.{world.name}"
+    more = f"before {moment} on {table} for each row set new.log_count = new.log_count + 1"
+    world.as_root(f"create trigger {trigger} {more}")
+    with pytest.raises(errors.SchemaError, match="gains other sums than were counted"):
+        commit(world, batch, later)
+    assert world.counts() == {AT: 7}
+    world.as_root(f"drop trigger {trigger}")
+    assert commit(world, batch, later)
+    assert sum(world.counts().values()) == 7 + batch.offsets

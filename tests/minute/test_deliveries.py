@@ -196,6 +196,23 @@ def disturbed(world: Delivery, disturb: Callable[[], Any]) -> Any:
     return around(world.reader, count_each)
 
 
+def test_what_is_not_read_for_another_ones_error_is_released(world: Delivery) -> None:
+    """A record that cannot be read fails the job of all; then Spark is gone for each by itself."""
+    ids = world.planned_in(0, 1, 2)
+    failures = [
+        errors.RecordTimestampError("a record", next_step=""),
+        errors.ReadError("Spark is gone", next_step=""),
+    ]
+
+    def fail(*_: Any) -> Iterator[tuple[CountRequest, Any]]:
+        raise failures.pop(0)
+        yield
+
+    with pytest.raises(errors.ReadError):
+        world.run_all(ids, around(world.reader, fail))
+    assert [row["claimed_at"] for row in world.batches()] == [None] * 3
+
+
 @pytest.mark.parametrize(
     ("disturb", "told"),
     [

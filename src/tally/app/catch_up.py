@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from tally.app.run import RanView, RunRequest, is_cut, run
-from tally.ledger.batches import Requester
+from tally.app.run import RanView, RunRequest, are_cut, run
+from tally.ledger.batches import Requester, find_batches
 from tally.ledger.reading import batch_record
 from tally.model import BatchKind
 from tally.pipeline.context import Context
@@ -21,7 +21,8 @@ def run_and_catch_up(
 ) -> tuple[RanView, ...]:
     """Count planned batches; while a minute batch was cut at its size limit, also what is next.
 
-    For a scheduler that would otherwise count one batch of a backlog with each start. Each batch is
+    Also behind an accepted hole, which is read by itself. For a scheduler that would otherwise
+    count one batch of a backlog with each start. Each batch is
     planned, claimed and committed like any other, and recorded for the run that planned the first
     one. One that somebody else has planned meanwhile is left to them.
 
@@ -64,7 +65,9 @@ def _may_go_on(
     """Whether the last batches may have left records, and there is time for others."""
     if not last or any(batch.committed_before for batch in last):
         return False
-    limit = ctx.settings.pipeline(last[0].pipeline).max_records_per_partition
     ends_s = ctx.clock.monotonic() - begun + max(batch.seconds for batch in done)
-    sizes = [r.offsets for batch in last for r in batch.ranges]
-    return is_cut(sizes, limit) and ends_s <= within.total_seconds()
+    if ends_s > within.total_seconds():
+        return False
+    with ctx.database.transaction(read_only=True) as tx:
+        found = find_batches(tx, [batch.batch_id for batch in last])
+    return are_cut(found, ctx.settings.pipeline(last[0].pipeline).max_records_per_partition)

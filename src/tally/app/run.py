@@ -6,6 +6,7 @@ from typing import Self
 
 from tally.app.views import CountedRangeView, ErrorView
 from tally.errors import UsageError
+from tally.model import Batch
 from tally.pipeline.context import Context
 from tally.pipeline.plan import Planned, plan_batch
 from tally.pipeline.replay import run_or_replan
@@ -182,14 +183,20 @@ def run(
 def has_caught_up(planned: Planned, max_records_per_partition: int) -> bool:
     """Whether nothing was left in Kafka when the batches were planned.
 
-    A resumed batch does not say what Kafka holds now; a batch at the size limit may leave records.
+    A resumed batch does not say what Kafka holds now.
     """
     if not planned.batches:
         return True
-    sizes = [s.range.offsets for batch in planned.batches for s in batch.segments]
-    return not planned.resumed and not is_cut(sizes, max_records_per_partition)
+    return not planned.resumed and not are_cut(planned.batches, max_records_per_partition)
 
 
-def is_cut(sizes: Iterable[int], max_records_per_partition: int) -> bool:
-    """Whether a batch whose ranges span so many offsets was cut, so that it may leave records."""
-    return any(size >= max_records_per_partition for size in sizes)
+def are_cut(batches: Iterable[Batch], max_records_per_partition: int) -> bool:
+    """Whether batches may have left records: at the size limit, or behind an accepted hole.
+
+    A hole is read by itself, however small it is.
+    """
+    return any(
+        segment.range.offsets >= max_records_per_partition or segment.missing_accepted
+        for batch in batches
+        for segment in batch.segments
+    )

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Final
 
 from tally.aggregates.aggregate import Aggregate
 from tally.config.pipeline import Pipeline
 from tally.deliveries.contract import Result
+from tally.errors import SchemaError
 from tally.ledger.commit import (
     check_written,
     lock_attempt,
@@ -17,6 +20,7 @@ from tally.ledger.contributions import (
     add_to_result,
     insert_contributions,
     rows_of,
+    surplus,
     take_from_result,
 )
 from tally.ledger.dead_letters import replace_dead_letters
@@ -27,6 +31,9 @@ from tally.ledger.supersede import supersede
 from tally.ledger.tables import Tables, check_tables, tables_of
 from tally.model import Batch, BatchKind
 from tally.mysql.transactions import Parameters, Transaction
+
+ROWS_WATCHED: Final = 8
+"""Rows of a batch by which a commit sees that something else writes into the result, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,8 @@ class TransactionalBatch:
         Raises:
             ConfigError: The pipeline counts into another table, or keeps its lines elsewhere.
                 Nothing is changed.
-            SchemaError: A label has no column yet. Nothing is changed.
+            SchemaError: A label has no column yet, or something else, such as a trigger, changes
+                what is written into the result. Nothing is changed.
             FencedError: A newer attempt owns the batch, it was abandoned, a partition's committed
                 offset is not the batch's first, or another replay came first. Nothing is changed.
             DataLossError: What is about to be committed does not add up. Nothing is changed.
@@ -69,13 +77,16 @@ class TransactionalBatch:
         tables = tables_of(tx, batch.pipeline)
         check_tables(tables, self.pipeline)
         check_rows_view(tables, self.pipeline)
+        rows = self._rows(batch, tables, result)
+        watched = list(islice(rows, ROWS_WATCHED))
+        before = surplus(tx, tables, batch.pipeline, watched)
         # 2
         if batch.kind is BatchKind.INGEST:
             move_offsets(tx, batch)
         else:
             supersede(tx, batch)
         # 3
-        insert_contributions(tx, tables, self._rows(batch, tables, result))
+        insert_contributions(tx, tables, chain(watched, rows))
         add_to_result(tx, tables, batch.batch_id)
         if batch.kind is BatchKind.REPLAY:
             take_from_result(tx, tables, batch.batch_id)
@@ -84,6 +95,13 @@ class TransactionalBatch:
         # 5
         mark_live(tx, batch, result.totals)
         check_written(tx, tables, batch.batch_id)
+        if surplus(tx, tables, batch.pipeline, watched) != before:
+            raise SchemaError(
+                f"batch {batch.batch_id}: {tables.result} gains other sums than were counted: "
+                "something else, such as a trigger, changes what is written into it",
+                next_step=f"drop what the statement show triggers like '{tables.result}' lists in "
+                "MySQL; nothing was committed, and the next run counts",
+            )
         mark_committed(
             tx,
             batch,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from tally.aggregates.aggregate import BYTES, LINES, Aggregate
+from tally.aggregates.aggregate import BYTES, LINES, TIME, Aggregate
 from tally.errors import DataLossError
 from tally.ledger.tables import Tables, listed, summed
 from tally.model import Contribution, TopicPartition
@@ -51,6 +51,50 @@ def insert_contributions(tx: Transaction, tables: Tables, rows: Iterable[Paramet
     walk = iter(rows)
     while chunk := list(islice(walk, CONTRIBUTIONS_PER_INSERT)):
         tx.insert_many(statement, chunk)
+
+
+def surplus(
+    tx: Transaction, tables: Tables, pipeline: str, rows: Sequence[Parameters]
+) -> dict[Parameters, Parameters]:
+    """What the result has beyond the live and folded contributions, of the keys of some rows.
+
+    No commit may change it: what is there before is for the audit to find.
+
+    Args:
+        tx: An open transaction.
+        tables: The pipeline's tables.
+        pipeline: The pipeline.
+        rows: As for :func:`insert_contributions`.
+
+    Returns:
+        By key a value for each of ``tables.sums``; keys without a difference are left out.
+    """
+    if not rows:
+        return {}
+    keys, columns = listed(tables.keys), listed(tables.columns)
+    chosen = {tuple(row[1 : 1 + len(tables.keys)]) for row in rows}
+    where = f"where `{TIME}` in %s and ({keys}) in %s"
+    which = (tuple({key[0] for key in chosen}), tuple(chosen))
+    minus = ", ".join(f"-`{s}`" for s in tables.sums)
+    is_live = (
+        "segment_id in (select s.segment_id from segment s join topic_incarnation i"
+        " using (incarnation_id) where i.pipeline = %s and s.state = 'live')"
+    )
+    found = tx.rows(
+        f"select {keys}, {summed(tables.sums)} from ("
+        f"  select {columns} from `{tables.result}` {where}"
+        f"   union all select {keys}, {minus} from `{tables.contributions}`"
+        f"     {where} and {is_live}"
+        f"   union all select {keys}, {minus} from `{tables.folded}`"
+        f"     {where} and pipeline = %s"
+        f" ) as `_both` group by {keys}",
+        (*which, *which, pipeline, *which, pipeline),
+    )
+    return {
+        tuple(row[k] for k in tables.keys): sums
+        for row in found
+        if any(sums := tuple(int(row[s]) for s in tables.sums))
+    }
 
 
 def add_to_result(tx: Transaction, tables: Tables, batch_id: int) -> None:

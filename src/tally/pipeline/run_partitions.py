@@ -114,8 +114,7 @@ def _count(ctx: Context, todo: Sequence[Batch], outcomes: Outcomes, begun: float
         told = [(_batch_of(request), outcome) for request, outcome in found]
     except OperatorError as error:
         if len(todo) > 1:  # it may be of one partition alone
-            for batch in todo:
-                _count(ctx, [batch], outcomes, begun)
+            _count_alone(ctx, todo, outcomes, begun)
             return
         told = [(todo[0], error)]
     except BaseException as error:
@@ -133,6 +132,17 @@ def _count(ctx: Context, todo: Sequence[Batch], outcomes: Outcomes, begun: float
             outcomes.failed[batch.batch_id] = outcome
         else:
             outcomes.done.append(ran_by_another(ctx, batch, seconds))
+
+
+def _count_alone(ctx: Context, todo: Sequence[Batch], outcomes: Outcomes, begun: float) -> None:
+    """Count each batch in a job of its own; what none is begun for any more is released."""
+    for at, batch in enumerate(todo, start=1):
+        try:
+            _count(ctx, [batch], outcomes, begun)
+        except BaseException as error:
+            for left in todo[at:]:
+                end_attempt(ctx, left, ctx.settings.pipeline(left.pipeline), copy.copy(error))
+            raise
 
 
 def _show(ctx: Context, claimed: Sequence[Batch]) -> None:

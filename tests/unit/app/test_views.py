@@ -18,6 +18,13 @@ from tally.pipeline.recount import Recount, Unchecked
 RANGE = span(300, 310)
 NOTHING = Planned(pipeline="p", batches=(), resumed=False, new_ids=(), blocks=())
 FRESH = replace(NOTHING, batches=(batch(RANGE),), new_ids=(7,))
+HOLE = replace(
+    FRESH,
+    batches=tuple(
+        replace(b, segments=tuple(replace(s, missing_accepted=True) for s in b.segments))
+        for b in FRESH.batches
+    ),
+)
 RESUMED = replace(FRESH, resumed=True, new_ids=())
 
 
@@ -93,6 +100,6 @@ def test_a_recount_that_compared_nothing_is_a_finding() -> None:
 
 
 def test_run_all_continues_after_a_batch_that_was_cut_or_planned_earlier() -> None:
-    """It has caught up when a fresh batch took everything there was."""
-    cases = ((FRESH, 1_000), (FRESH, 10), (RESUMED, 1_000), (NOTHING, 1))
-    assert [has_caught_up(*case) for case in cases] == [True, False, False, True]
+    """It has caught up when a fresh batch took everything; an accepted hole is read by itself."""
+    cases = ((FRESH, 1_000), (FRESH, 10), (HOLE, 1_000), (RESUMED, 1_000), (NOTHING, 1))
+    assert [has_caught_up(*case) for case in cases] == [True, False, False, False, True]
