@@ -277,7 +277,8 @@ def test_the_drivers_environment_names_the_file_and_holds_no_secret(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor do the arguments; no variable of the worker overrides the file."""
-    for name in ("TALLY_MYSQL__PASSWORD", "tally_kafka__sasl_password", "AIRFLOW_CONN_TALLY_MYSQL"):
+    of_servers = (f"TALLY_{name}__PASSWORD" for name in ("MYSQL", "RESULTS", "CONSOLE"))
+    for name in (*of_servers, "tally_kafka__sasl_password", "AIRFLOW_CONN_TALLY_MYSQL"):
         monkeypatch.setenv(name, "s3cret")
     monkeypatch.setenv("TALLY_PIPELINES__ERROR_LOG__LEVELS", '["WARN"]')
     environment = driver_environment(config, Path("/tmp/secrets.toml"))  # noqa: S108 - only a name

@@ -16,7 +16,9 @@ import psutil
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException
 
+from tally.config.names import PREFIX
 from tally.config.servers import SparkSettings
+from tally.config.settings import SECTIONS
 from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.errors import SparkConnectionError
 from tally.spark.driver_log import JAVA_OPTIONS, is_noise, with_logging
@@ -32,9 +34,9 @@ GRACE_S: Final = 3.0
 KILLED: Final = "asked to end before the driver started"
 """Why a driver was not started."""
 
-# The secrets file has these sections whole. Variables of the worker would override it in the
+# The secrets file has what a driver needs of them. Variables of the worker would override it in the
 # driver, although the connections override them here.
-_CARRIED: Final = ("TALLY_KAFKA", "TALLY_MYSQL", "TALLY_SPARK")
+_CARRIED: Final = tuple(f"{PREFIX}{section.upper()}__" for section in SECTIONS)
 # The driver does not need Airflow's own configuration and connections.
 _WITHHELD: Final = ("AIRFLOW__", "_AIRFLOW_", "AIRFLOW_CONN_", "AIRFLOW_VAR_")
 

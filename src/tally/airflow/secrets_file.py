@@ -12,12 +12,11 @@ from typing import Any, Final
 import tomli_w
 from pydantic import BaseModel, SecretStr
 
-from tally.config.settings import Settings
+from tally.config.settings import OF_DRIVERS, Settings
 from tally.leftovers import is_private, new_file
 
 KIND: Final = "secrets"
 SUFFIX: Final = ".toml"
-_SECTIONS: Final = ("kafka", "mysql", "results", "spark")
 
 
 @contextmanager
@@ -33,7 +32,7 @@ def secrets_file(settings: Settings) -> Iterator[Path]:
     descriptor, path = new_file(KIND, SUFFIX, _session_folder())
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            sections = {key: getattr(settings, key) for key in _SECTIONS}
+            sections = {key: getattr(settings, key) for key in OF_DRIVERS}
             plain = {key: _plain(of) for key, of in sections.items() if of is not None}
             tomli_w.dump(plain, stream)
         yield path

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from tally.config.loading import existing_files
 from tally.config.pipeline import PipelineSettings
-from tally.config.settings import Settings
+from tally.config.settings import SECTIONS, Settings
 from tally.config.sources import NOT_THERE, environment, value_at, variable_of
 from tally.errors import AccessDeniedError, TallyError
 from tally.formatting import inline_toml
@@ -113,7 +113,7 @@ def _sources(config: Path) -> list[tuple[str, Any]]:
 
 
 def _leaves(settings: Settings, pipelines: Sequence[str]) -> Iterator[tuple[_Path, Any]]:
-    for name in ("kafka", "mysql", "results", "spark"):
+    for name in SECTIONS:
         section = getattr(settings, name)
         if section is None:
             continue

@@ -7,7 +7,7 @@ is told its mistakes.
 from collections.abc import Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ModelWrapValidatorHandler, PrivateAttr, ValidationError, model_validator
 from pydantic_settings import (
@@ -227,3 +227,9 @@ def _mistaken_names(
         if shared := _shared(taken_by, pipeline):
             return [f"pipelines {other} and {name} have the same {shared}"]
     return []
+
+
+SECTIONS: Final = tuple(name for name in Settings.model_fields if name != "pipelines")
+"""The sections besides the pipelines, in the order of docs/configuration.md."""
+OF_DRIVERS: Final = tuple(name for name in SECTIONS if name != "console")
+"""Those that a Spark driver needs."""

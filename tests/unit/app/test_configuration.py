@@ -47,7 +47,7 @@ def test_each_value_has_its_source(config: Path, monkeypatch: pytest.MonkeyPatch
     assert found["mysql.user"][1] == "default"
     assert found["mysql.password"] == (HIDDEN, "TALLY_MYSQL__PASSWORD")
     assert found["kafka.sasl_password"] == (HIDDEN, "secrets.toml")
-    assert found["spark.connect_token"] == (None, "default")
+    assert found["spark.connect_token"] == found["console.metrics_token_file"] == (None, "default")
     conf = '{ "spark.ui.port" = "4050" }'
     assert found["spark.conf"] == (conf, "TALLY_SPARK__CONF__SPARK.UI.PORT")
     assert found["pipelines.first.levels"] == ('["WARN"]', "tally_pipelines__first__levels")
