@@ -1,5 +1,6 @@
 """Drivers of the tests' own: with an archive of Spark's classes, and on a full disk."""
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -133,3 +134,20 @@ def test_a_full_disk_under_spark_is_said(jars_dir: Path, tmp_path: Path) -> None
     assert "said: [unwritable] Spark cannot write temporary files" in done.stdout, done.stderr
     assert "No space left on device" in done.stdout
     assert "spark.local.dir" in done.stdout
+
+
+def test_a_missing_java_is_not_retryable(tmp_path: Path) -> None:
+    """An operator must install one; PySpark says only that its gateway has ended."""
+    program = (
+        "from tally.config.servers import SparkSettings\n"
+        "from tally.spark.session import spark_session\n"
+        "with spark_session(SparkSettings(master='local[1]'), 'x', needs_kafka=False): pass\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "JAVA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert f"no java in JAVA_HOME={tmp_path}" in ended.stderr.splitlines()[-1]

@@ -32,6 +32,7 @@ from tally.airflow.secrets_file import secrets_file
 from tally.config.settings import Settings
 from tally.errors import EXIT_OPERATOR, EXIT_USAGE
 from tally.spark.class_archive import with_archive
+from tally.spark.java import java
 from tally.spark.scratch import scratch_folder, with_scratch
 
 # The XCom key of `count`; see tally.airflow.work.event_of.
@@ -196,6 +197,8 @@ class TallyCountOperator(SparkSubmitOperator):
         driver = self._driver()
         if driver.exit_code in _FINAL_EXITS:
             raise final(f"batch {self._batches}: {driver.error_line}") from None
+        if self._plain is None:
+            java()  # without one no retry helps
         raise failure
 
     def _driver(self) -> DriverHook | ConnectDriver:

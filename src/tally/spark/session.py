@@ -21,6 +21,7 @@ from tally.errors import JarsMissingError, SparkUnavailableError
 from tally.spark.class_archive import with_archive
 from tally.spark.driver_log import JAVA_OPTIONS
 from tally.spark.errors import sentence_of, spark_errors
+from tally.spark.java import java
 from tally.spark.keeper import LOOPBACK
 from tally.spark.packages import check_packages
 from tally.spark.scratch import folder_of_process, with_scratch
@@ -154,6 +155,7 @@ def spark_session(
         PackageMissingError: A Python package that Spark needs is not installed.
         JarsMissingError: Spark's Kafka connector cannot be found.
         SparkUnavailableError: The Spark Connect server does not answer, or Spark does not start.
+        StackError: There is no Java, or it is too old.
         AccessDeniedError: The server refuses the token.
     """
     submitted = _submitted_master()
@@ -188,6 +190,7 @@ def _started(builder: SparkSession.Builder, master: str) -> SparkSession:
     try:
         return builder.getOrCreate()
     except spark_errors() as error:
+        java()  # without one no retry helps
         raise SparkUnavailableError(
             f"Spark did not start on {master}: {sentence_of(str(error))}",
             next_step="tally doctor; Spark's own messages above may say more",
