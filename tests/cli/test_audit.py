@@ -11,6 +11,7 @@ from tally.formatting import plural
 from tally.pipeline.context import Reader
 from tally.pipeline.recount import Recount, recount
 from tests.cli.conftest import LINE, Call, commit
+from tests.minute.test_replay import lose
 from tests.world import World
 
 pytestmark = pytest.mark.stack
@@ -220,9 +221,60 @@ def test_a_recount_finds_a_wrong_count_on_which_the_whole_ledger_agrees(
         ("recount", "the ledger says 4, Kafka holds 3"),
         ("recount", "the ledger says 1, Kafka holds 2"),
     ]
+
+
+def test_what_was_counted_under_other_rules_is_not_judged_by_todays(
+    tally: Call, world: World
+) -> None:
+    """Nor is its neighbour judged with it: a real miscount is all that is red."""
+    commit(world, *[LINE] * 3)
     world.configure(levels=["ERROR", "WARN"])
-    counted, _ = again(world)
-    assert {"counted under other rules" in found.detail for found in counted.violations} == {True}
+    counted = tally("audit", "--recount").ends(0).stdout
+    assert "nothing of it could be compared with Kafka" in counted
+    commit(world, LINE, LINE.replace("ERROR", "WARN"))
+    answer = tally("audit", "--recount", "--json").ends(0)
+    found = answer.document["recount"]
+    assert (found["complete"], found["segments"], found["records"]) == (False, 1, 2)
+    (other,) = found["not_checkable"]
+    assert (other["from_offset"], other["until_offset"]) == (0, 3)
+    assert other["cause"].startswith("counted under other rules than today's")
+    falsify(world, "log_count + 1")
+    (wrong,) = tally("audit", "--recount", "--json").ends(1).document["findings"]
+    assert wrong["where"].startswith(f"{world.topic}/0 [3, 5)")
+
+
+def test_an_accepted_loss_that_kafka_holds_is_found(tally: Call, world: World) -> None:
+    """As if an operator had accepted, by hand, what is there: the ledger alone agrees."""
+    commit(world, *[LINE] * 3)
+    world.produce([LINE] * 2, 0)
+    lose(world, 3, 5)
+    tally("audit").ends(0)
+    (found,) = tally("audit", "--recount", "--json").ends(1).document["findings"]
+    assert "Kafka holds [3, 5) of it" in found["detail"]
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [("batch", "the row of its batch"), ("partition_offset", "the committed offset is gone")],
+)
+def test_a_row_that_went_in_spite_of_foreign_keys_is_named(
+    tally: Call, world: World, table: str, said: str
+) -> None:
+    """A plan would begin the partition again, and meet what is counted of it."""
+    commit(world, *[LINE] * 3)
+    of = "join segment using (incarnation_id)" if table == "partition_offset" else ""
+    world.as_root(
+        f"use `{world.settings.mysql.database}`",
+        "set foreign_key_checks = 0",
+        f"delete t from {table} t {of or 'join segment using (batch_id)'} join topic_incarnation i"
+        f" using (incarnation_id) where i.pipeline = '{world.name}'",
+        "commit",
+    )
+    found = tally("audit", "--json").ends(1).document["findings"]
+    assert said in " ".join(one["detail"] for one in found)
+    if of:
+        world.produce([LINE], 0)
+        tally("plan").ends(4, "is counted from 0 until 3, and its row of the table")
 
 
 def test_a_servers_limit_of_rows_hides_nothing_from_a_recount(own_world: World) -> None:

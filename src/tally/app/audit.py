@@ -11,7 +11,7 @@ from tally.ledger.invariants import Violation
 from tally.pipeline import recount as step
 from tally.pipeline.audit import AuditReport, audit_ledger
 from tally.pipeline.context import Context
-from tally.pipeline.recount import Recount
+from tally.pipeline.recount import OTHER_RULES, Recount
 
 Progress = Callable[[int, int], None]
 
@@ -103,8 +103,10 @@ class AuditView:
             return "the ledger is consistent (--recount compares it with Kafka)"
         if not self.segments:
             return "nothing is committed yet, so there was nothing to compare with Kafka"
+        if not self.recount.segments:
+            return "the ledger is consistent; nothing of it could be compared with Kafka"
         if not self.recount.complete:
-            return "the ledger is consistent and agrees with all that Kafka still holds"
+            return "the ledger is consistent and agrees with all that could be compared with Kafka"
         return "the ledger is consistent and agrees with Kafka, record for record"
 
 
@@ -142,7 +144,7 @@ def audit(
 def audit_view(report: AuditReport, counted: Recount | None = None) -> AuditView:
     """The view of an audit; violations in the ledger and in the recount are one list."""
     findings = (*report.violations, *(counted.violations if counted else ()))
-    if counted is not None and counted.unchecked and not counted.segments:
+    if counted is not None and not counted.segments and _is_out_of_reach(counted):
         findings = (*findings, _nothing_recounted(report.pipeline, counted))
     return AuditView(
         pipeline=report.pipeline,
@@ -155,6 +157,11 @@ def audit_view(report: AuditReport, counted: Recount | None = None) -> AuditView
         findings=findings,
         recount=RecountView.of(counted) if counted else None,
     )
+
+
+def _is_out_of_reach(counted: Recount) -> bool:
+    """Whether something is not compared for another cause than other rules, which are no fault."""
+    return any(not unchecked.cause.startswith(OTHER_RULES) for unchecked in counted.unchecked)
 
 
 def _nothing_recounted(pipeline: str, counted: Recount) -> Violation:

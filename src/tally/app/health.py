@@ -49,6 +49,7 @@ class ProblemReason(StrEnum):
     LAG = "lag"
     MALFORMED = "malformed"
     NOTHING_MATCHED = "nothing-matched"
+    RULES_ALTERNATE = "rules-alternate"
     PAUSED = "paused"
 
 
@@ -246,6 +247,15 @@ def _warnings(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
         yield malformed
     if (nothing := nothing_matched(pipeline, found.understood, found.levels)) is not None:
         yield nothing
+    if found.understood.alternating:
+        yield Problem(
+            reason=ProblemReason.RULES_ALTERNATE,
+            health=Health.WARN,
+            detail="the latest batches are counted under two rules in turn, by "
+            f"{' and by '.join(found.understood.alternating)}",
+            next_step="give both installations one configuration, or one of them a pipeline of "
+            "its own; then replay what was counted under other rules",
+        )
     limit = pipeline.max_lag_offsets
     if limit is not None and found.lag_offsets is not None and found.lag_offsets > limit:
         yield Problem(

@@ -21,6 +21,18 @@ _STATES = """
     order by s.segment_id
 """
 
+# Foreign keys prevent both, unless their checks were off.
+_ALONE = """
+    select s.segment_id, s.batch_id, s.state, i.topic, s.partition_id, s.from_offset,
+           s.until_offset, b.batch_id is null as lacks_batch
+    from segment s join topic_incarnation i using (incarnation_id)
+    left join batch b on b.batch_id = s.batch_id
+    left join partition_offset o
+        on o.incarnation_id = s.incarnation_id and o.partition_id = s.partition_id
+    where i.pipeline = %s and (b.batch_id is null or o.incarnation_id is null)
+    order by s.segment_id
+"""
+
 _DUPLICATE_GENERATIONS = """
     select topic, cluster_id, topic_id, count(*) as incarnations
     from topic_incarnation where pipeline = %s
@@ -55,17 +67,26 @@ class Contradiction:
 
 
 def wrong_states(tx: Transaction, pipeline: str) -> Iterator[Contradiction]:
-    """Segments with a state that their batch does not allow.
+    """Segments with a state that their batch does not allow, or without a batch or a position.
 
     A planned batch has planned segments, an abandoned one abandoned segments, and a committed one
     live, superseded or folded ones.
     """
     for row in tx.stream(_STATES, (pipeline,)):
-        span = f"{row['topic']}/{row['partition_id']} [{row['from_offset']}, {row['until_offset']})"
         yield Contradiction(
-            where=f"segment {row['segment_id']} of {span}",
+            where=_segment(row),
             detail=f"it is {row['state']}, its batch {row['batch_id']} is {row['batch_state']}",
         )
+    for row in tx.stream(_ALONE, (pipeline,)):
+        lacks = f"row of its batch {row['batch_id']}" if row["lacks_batch"] else "committed offset"
+        yield Contradiction(
+            where=_segment(row), detail=f"it is {row['state']}, and the {lacks} is gone"
+        )
+
+
+def _segment(row: Row) -> str:
+    span = f"{row['topic']}/{row['partition_id']} [{row['from_offset']}, {row['until_offset']})"
+    return f"segment {row['segment_id']} of {span}"
 
 
 def duplicate_generations(tx: Transaction, pipeline: str) -> Iterator[Contradiction]:

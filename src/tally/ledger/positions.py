@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from tally.errors import ConfigError
+from tally.errors import ConfigError, SchemaError
 from tally.ledger.batches import Requester, insert_batch
 from tally.ledger.rows import partition_of, range_of
 from tally.ledger.tables import OWN_TABLES, check_result_table, check_unowned
@@ -158,6 +158,9 @@ def write_plan(
         Ids of the new batches; empty when there is nothing to read.
     """
     incarnation_ids = {topic: entry.incarnation_id for topic, entry in known.items()}
+    for new in plan.new_partitions:
+        if new.partition.topic in known:
+            _check_never_counted(tx, incarnation_ids[new.partition.topic], new.partition)
     for topic, topic_id in plan.new_topics.items():
         incarnation_ids[topic] = insert_generation(tx, pipeline, topic, topic_id, cluster_id)
     tx.insert_many(
@@ -189,6 +192,24 @@ def write_plan(
         )
         for part in parts
     ]
+
+
+def _check_never_counted(tx: Transaction, incarnation_id: int, partition: TopicPartition) -> None:
+    """Raise if a partition without a committed offset has segments: it is not new."""
+    row = tx.row(
+        "select min(from_offset) as start, max(until_offset) as next from segment"
+        " where incarnation_id = %s and partition_id = %s and state in ('live', 'folded')",
+        (incarnation_id, partition.partition),
+    )
+    if row is not None and row["next"] is not None:
+        raise SchemaError(
+            f"{partition} is counted from {row['start']} until {row['next']}, and its row of the "
+            "table partition_offset is gone",
+            next_step="put that row back, from a backup or as: insert into partition_offset "
+            "(incarnation_id, partition_id, start_offset, next_offset) values "
+            f"({incarnation_id}, {partition.partition}, {row['start']}, {row['next']}); then "
+            "tally audit",
+        )
 
 
 def _by_generation(

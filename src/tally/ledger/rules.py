@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any, Final
 
 from tally.ledger.rows import partition_of
@@ -11,6 +12,8 @@ from tally.mysql.transactions import Row, Transaction
 
 # Recent enough to describe the pipeline as it is now, and many enough for a quiet pipeline.
 RECENT_BATCHES: Final = 20
+TURNS_MIN: Final = 3
+"""So many changes of the rules in the latest batches are more than somebody's correction."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,6 +26,8 @@ class Understood:
     """Records among them that could not be understood."""
     has_matched: bool = True
     """Whether a line was ever counted by these rules."""
+    alternating: tuple[str, ...] = ()
+    """Who has counted the latest batches, where these follow two rules in turn."""
 
     @property
     def ratio(self) -> float:
@@ -50,13 +55,30 @@ def recently_understood(tx: Transaction, pipeline: str, fingerprint: str) -> Und
         " where b.format_fingerprint = %s",
         (pipeline, fingerprint),
     )
+    in_turn = _in_turn(tx, pipeline)
     if row is None or not row["records"]:
-        return NOTHING_READ
+        return Understood(alternating=in_turn)
     return Understood(
+        alternating=in_turn,
         records=int(row["records"]),
         malformed=int(row["malformed"]),
         has_matched=bool(row["matched"]) or _has_matched(tx, pipeline, fingerprint),
     )
+
+
+def _in_turn(tx: Transaction, pipeline: str) -> tuple[str, ...]:
+    """Who has counted the latest minute batches, where their rules went back and forth."""
+    rows = tx.rows(
+        "select format_fingerprint, claimed_by from batch where pipeline = %s"
+        " and state = 'committed' and kind = 'ingest' order by batch_id desc"
+        f" limit {RECENT_BATCHES}",
+        (pipeline,),
+    )
+    changes = sum(a["format_fingerprint"] != b["format_fingerprint"] for a, b in pairwise(rows))
+    if changes < TURNS_MIN:
+        return ()
+    by_rule = {row["format_fingerprint"]: str(row["claimed_by"]) for row in reversed(rows)}
+    return tuple(f"{by} ({rule})" for rule, by in sorted(by_rule.items()))
 
 
 def _has_matched(tx: Transaction, pipeline: str, fingerprint: str) -> bool:

@@ -2,12 +2,13 @@
 
 A consistent ledger can still be wrong, and only the records show it. A batch finds the minute of
 records in groups, a recount that of each record by itself: what is wrong with one way shows as a
-difference. What Kafka no longer holds cannot be checked; it is reported as unchecked, never as
-correct.
+difference. What Kafka no longer holds cannot be checked, nor what was counted under other rules
+than today's; it is reported as unchecked, never as correct.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.counts import CountRequest
@@ -15,6 +16,7 @@ from tally.aggregates.fingerprint import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError
 from tally.ledger.contributions import rows_of
+from tally.ledger.decisions import LossRecord, find_losses
 from tally.ledger.invariants import Violation
 from tally.ledger.segments import (
     SegmentRecord,
@@ -24,11 +26,14 @@ from tally.ledger.segments import (
     still_live,
 )
 from tally.ledger.tables import Tables, check_tables, tables_to_read
-from tally.model import KafkaSnapshot, OffsetRange, SegmentTotals, TopicPartition
+from tally.model import KafkaSnapshot, LossCause, OffsetRange, SegmentTotals, TopicPartition
 from tally.pipeline.chunks import Chunk, join_segments, rounds, why_not_held
 from tally.pipeline.context import Context, KafkaPort, Reader
 
 Progress = Callable[[int, int], None]
+
+OTHER_RULES: Final = "counted under other rules"
+"""How the cause begins of what cannot be compared with today's rules."""
 
 Rows = dict[tuple[str, ...], tuple[int, ...]]
 """By minute and label values: lines, and bytes where they are measured."""
@@ -89,11 +94,14 @@ def recount(ctx: Context, name: str, progress: Progress) -> Recount:
     with ctx.database.transaction(read_only=True) as tx:
         segments = live_segments(tx, name)
         folded = folded_ranges(tx, name)
+        losses = find_losses(tx, name)
         tables = tables_to_read(tx, pipeline)
         if segments:
             check_tables(tables, pipeline)
     tally = _Tally(unchecked=[Unchecked(range=r, cause="pruned") for r in folded])
-    held = _keep_held(segments, _snapshot(ctx.kafka, pipeline, segments), tally)
+    snapshot = _snapshot(ctx.kafka, pipeline, segments)
+    tally.violations += held_in_spite_of(losses, snapshot)
+    held = _keep_held(pipeline, segments, snapshot, tally)
     total = sum(segment.range.offsets for segment in held)
     if held:
         done = 0
@@ -201,7 +209,7 @@ def _count_round(reader: _Reader, chunks: list[Chunk], tally: _Tally) -> None:
             continue
         partition = chunk.range.partition
         found = totals[partition]
-        hint = explain(chunk, reader.pipeline)
+        hint = "compaction may have removed records since" if reader.pipeline.is_sparse else ""
         tally.violations += compare(chunk, found, rows[partition], contributed, hint)
         tally.segments += len(chunk.segments)
         tally.offsets += chunk.range.offsets
@@ -221,33 +229,36 @@ def _still_held(reader: _Reader, chunks: Sequence[Chunk], tally: _Tally) -> list
     return kept
 
 
-def explain(chunk: Chunk, pipeline: Pipeline) -> str:
-    """A harmless explanation of differences: other rules, or compaction. Empty without one."""
-    now = fingerprint(pipeline)
-    others = sorted(
-        {
-            f"{s.format_fingerprint} (tally {s.committed_version})"
-            for s in chunk.segments
-            if s.format_fingerprint != now
-        }
-    )
-    hints = []
-    if others:
-        hints.append(
-            "counted under other rules than now (line format, levels, filter, labels): "
-            f"{', '.join(others)}, now {now}"
-        )
-    if pipeline.is_sparse:
-        hints.append("compaction may have removed records since")
-    return "; ".join(hints)
+def held_in_spite_of(losses: Sequence[LossRecord], kafka: KafkaSnapshot) -> Iterator[Violation]:
+    """Records that were accepted as lost and that Kafka holds: nothing counts them."""
+    for loss in losses:
+        held = kafka.partition(loss.range.partition)
+        topic = kafka.topics.get(loss.range.partition.topic)
+        is_left_out = (loss.state, loss.cause) == ("accepted", LossCause.EXPIRED)
+        if not is_left_out or held is None or topic is None or topic.topic_id != loss.topic_id:
+            continue
+        first = max(loss.range.from_offset, held.earliest)
+        until = min(loss.range.until_offset, held.end)
+        if first < until:
+            yield Violation(
+                check="recount",
+                where=str(loss.range),
+                detail=f"it was accepted as lost, and Kafka holds [{first}, {until}) of it: a "
+                "replay counts that",
+            )
 
 
 def _keep_held(
-    segments: Sequence[SegmentRecord], kafka: KafkaSnapshot, tally: _Tally
+    pipeline: Pipeline, segments: Sequence[SegmentRecord], kafka: KafkaSnapshot, tally: _Tally
 ) -> list[SegmentRecord]:
-    held = []
+    held, now = [], fingerprint(pipeline)
     for segment in segments:
         cause = why_not_held(segment, kafka)
+        if cause is None and segment.format_fingerprint != now:
+            cause = (
+                f"{OTHER_RULES} than today's, {segment.format_fingerprint} by tally "
+                f"{segment.committed_version}: a replay counts it by today's, {now}"
+            )
         if cause is None:
             held.append(segment)
         else:

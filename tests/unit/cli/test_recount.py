@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from tests.unit.values import blank, kafka, pipeline, span, totals
+from tests.unit.values import blank, kafka, span, totals
 
-from tally.aggregates.fingerprint import fingerprint
 from tally.ledger.segments import SegmentRecord
 from tally.model import EMPTY_TOTALS
 from tally.pipeline.chunks import SEGMENTS_PER_RANGE, Chunk, join_segments, rounds, why_not_held
-from tally.pipeline.recount import Rows, compare, explain
+from tally.pipeline.recount import Rows, compare
 
 
 def segment(from_offset: int, until_offset: int, partition: int = 0, **facts: Any) -> SegmentRecord:
@@ -109,18 +108,3 @@ def test_every_difference_is_a_violation_with_both_numbers() -> None:
         chunk = Chunk(segments=(segment(0, 10, totals=expected),))
         told = [f"{f.where}: {f.detail}" for f in compare(chunk, found, now, counted, "")]
         assert told == [f"alog/0 [0, 10) {violation}" for violation in violations]
-
-
-def test_another_line_format_since_then_is_mentioned_beside_a_difference() -> None:
-    """The configuration may have changed, which explains a difference without any fault."""
-    first = pipeline()
-    now = fingerprint(first)
-    same = Chunk(segments=(segment(0, 5, format_fingerprint=now),))
-    other = Chunk(segments=(segment(0, 5, format_fingerprint="old", committed_version="0.9"),))
-    assert explain(same, first) == ""
-    assert explain(other, first) == (
-        "counted under other rules than now (line format, levels, filter, labels): "
-        f"old (tally 0.9), now {now}"
-    )
-    (violation,) = compare(other, totals(), {}, {("14:01",): (1,)}, explain(other, first))
-    assert "counted under other rules" in violation.detail
