@@ -101,7 +101,14 @@ def test_what_no_format_understands_is_shown(tally: Call, world: World, tmp_path
     file.write_text('{"when": "2017-07-30 14:09:08", "how bad": "ERROR"}\n', encoding="utf-8")
     text = tally("format", "try", str(file)).stdout
     assert "JSON with the keys when, how bad; name those of time and level" in text
-    assert f"tally format try {file} --field time=… --field level=…" in text
+    assert f"tally format try {file} --field time=when --field level=… --time-format" in text
+    line = '2017-07-30 14:09:08.123 UTC [1234] ERROR:  relation "cart" does not exist\n'
+    file.write_text(line * 5, encoding="utf-8")
+    best, *others = tally("format", "try", str(file), "--json").document["trials"]
+    assert (best["line_format"], best["known_levels"]) == ("postgresql", 5)
+    assert configured(best["toml"]).levels == ["ERROR"]
+    (log4j,) = [trial for trial in others if trial["line_format"] == "log4j"]
+    assert (log4j["levels"], tomllib.loads(log4j["toml"])) == ({"UTC": 5}, {})
 
 
 def test_json_fields_are_tried_and_pasted(tally: Call, tmp_path: Path) -> None:

@@ -10,6 +10,14 @@ from tally.lines.time_rule import TimeRule
 
 _ERRORS: Final = frozenset({"SEVERE", "E"})
 """Names of the level of errors that do not begin with ``err``: Java's own logging, Android."""
+_KNOWN: Final = frozenset(
+    {
+        *("trace", "verbose", "debug", "fine", "finer", "finest", "config", "info", "information"),
+        *("log", "notice", "statement", "warn", "warning", "err", "error", "severe", "fatal"),
+        *("crit", "critical", "alert", "emerg", "emergency", "panic", "dpanic", "audit", "off"),
+    }
+)
+"""Levels that a logging library has, in lower case."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,12 +34,22 @@ class FormatKeys:
     """How the minute follows."""
     levels: list[str] | None
     """Those to count; None for the default."""
+    seen: Mapping[str, int]
+    """Lines of the sample by level."""
+    has_known_level: bool
+    """Whether one of these levels is known to be one, or there is no level."""
     continuations: int
     """Malformed lines that begin no record."""
 
 
 def keys_to_paste(found: FormatKeys) -> str:
-    """The keys that differ from the defaults, as TOML."""
+    """The keys that differ from the defaults, as TOML; a comment where they would count nothing."""
+    if not found.has_known_level:
+        there = ", ".join(found.seen)
+        return (
+            f"# what stands where the level should is no level that is known: {there}\n"
+            "# try another format, or a pattern of your own"
+        )
     rule, levels = found.time_rule, found.levels
     keys: dict[str, Any] = {"topics": [found.topic or "TOPIC"], "line_format": found.line_format}
     keys |= {"time": "record"} if rule.from_record else {}
@@ -41,6 +59,9 @@ def keys_to_paste(found: FormatKeys) -> str:
     rows = [f"{key} = {inline_toml(value)}" for key, value in keys.items()]
     if levels and not any(map(_is_error, levels)):
         rows.append("# all levels of the sample: keep those that mean an error")
+    counted = ["ERROR"] if levels is None else levels
+    if counted and found.seen and not set(counted) & found.seen.keys():
+        rows.append(f"# no line of the sample is at {', '.join(counted)}: {', '.join(found.seen)}")
     if levels == []:
         rows.append('# to count some of them only: filter = { text = ["…"] }')
     if found.continuations:
@@ -70,6 +91,12 @@ def levels_to_configure(line_format: LineFormat, seen: Iterable[str]) -> list[st
     except ValueError:
         return words
     return None
+
+
+def is_known(line_format: LineFormat, level: str) -> bool:
+    """Whether a level is one of the format's, where it alone decides, or of a logging library."""
+    own = line_format.levels or tuple(line_format.level_names.values())
+    return level in own if own else level.casefold() in _KNOWN
 
 
 def _is_error(level: str) -> bool:

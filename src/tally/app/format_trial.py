@@ -1,6 +1,5 @@
 """Trying line formats on a sample of a topic or a file, before one is configured."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tally.app.context import OpenSession
-from tally.app.format_keys import FormatKeys, keys_to_paste, levels_to_configure
+from tally.app.format_keys import FormatKeys, is_known, keys_to_paste, levels_to_configure
+from tally.app.json_guess import json_guess, json_keys
 from tally.config.pipeline import TOPIC_NAME
 from tally.errors import ConfigError, UsageError
 from tally.formatting import printable_bytes
@@ -84,6 +84,8 @@ class FormatTrial:
     """Those among them that ``continuation_lines = "unmatched"`` would leave out."""
     levels: Mapping[str, int]
     """Lines by level, as the configuration names it; the most frequent first."""
+    known_levels: int | None
+    """Lines whose level is one that logging libraries have, or the format; null without levels."""
     examples: tuple[TriedLine, ...]
     """Some lines that it understands."""
     failures: tuple[TriedLine, ...]
@@ -103,6 +105,8 @@ class TrialView:
     json_keys: tuple[str, ...]
     """The keys of the first line that is a JSON object, those of objects in it behind a dot; empty
     when none is."""
+    json_guess: Mapping[str, str]
+    """Of that line, as far as their names and digits tell: ``time``, ``level``, ``time_format``."""
     first: str
     """The first line; unprintable characters are escaped, and a long line is cut."""
     trials: tuple[FormatTrial, ...]
@@ -139,27 +143,17 @@ def try_formats(ctx: Context, open_session: OpenSession, request: TrialRequest) 
     return TrialView(
         source=request.topic or str(request.file),
         lines=len(lines),
-        json_keys=next(filter(None, map(_json_keys, texts)), ()),
+        json_keys=next(filter(None, map(json_keys, texts)), ()),
         first=_text(lines[0]),
-        trials=tuple(sorted(trials, key=lambda trial: -trial.understood)),
+        json_guess=next(filter(None, map(json_guess, texts)), {}),
+        trials=tuple(sorted(trials, key=_rank)),
     )
 
 
-def _json_keys(text: str) -> tuple[str, ...]:
-    try:
-        found = json.loads(text) if text.lstrip().startswith("{") else None
-        return tuple(_paths(found)) if isinstance(found, dict) else ()
-    except (ValueError, RecursionError):
-        return ()
-
-
-def _paths(found: Mapping[str, Any], before: str = "") -> Iterator[str]:
-    """The keys of an object, ``log.level`` for those of an object in it."""
-    for key, value in found.items():
-        if isinstance(value, dict):
-            yield from _paths(value, f"{before}{key}.")
-        else:
-            yield f"{before}{key}"
+def _rank(trial: FormatTrial) -> tuple[bool, int, bool]:
+    """Where a format stands among others: a free level takes any word, an address or a zone."""
+    known = trial.known_levels
+    return known == 0, -(trial.understood if known is None else known), known is None
 
 
 def _candidates(request: TrialRequest) -> Iterator[tuple[LineFormat, TimeRule]]:
@@ -281,6 +275,7 @@ def _tried(
         for line in sound
         if LEVEL in line.fields
     )
+    known = sum(lines for level, lines in levels.items() if is_known(line_format, level))
     continuations = sum(reasons[reason] for reason in continuation_reasons(line_format, rule))
     return FormatTrial(
         line_format=line_format.name,
@@ -288,6 +283,7 @@ def _tried(
         malformed=dict(reasons.most_common()),
         continuations=continuations,
         levels=dict(levels.most_common(LEVELS_SHOWN)),
+        known_levels=known if line_format.has_level else None,
         examples=tuple(sound[:EXAMPLES]),
         failures=tuple(failed.values()),
         toml=keys_to_paste(
@@ -297,6 +293,8 @@ def _tried(
                 line_format=request.line_format or line_format.name,
                 time_rule=rule,
                 levels=levels_to_configure(line_format, levels),
+                seen=dict(levels.most_common(LEVELS_SHOWN)),
+                has_known_level=bool(known) or not sound or not line_format.has_level,
                 continuations=continuations if sound else 0,
             )
         ),

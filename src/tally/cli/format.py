@@ -1,5 +1,6 @@
 """``format``: line formats, tried before they are trusted."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -176,9 +177,12 @@ def _show(app: App, view: TrialView, *, is_configured: bool) -> None:
             app.out.line(there)
         else:
             app.out.line(f"{there}; name those of time and level, and say how the time is written:")
+            guess = {key: shlex.quote(value) for key, value in view.json_guess.items()}
+            time_format = guess.get("time_format", "'yyyy-MM-dd HH:mm:ss'")
             app.out.line(
-                f"  tally format try {view.source} --field time=… --field level=… "
-                "--time-format 'yyyy-MM-dd HH:mm:ss'"
+                f"  tally format try {view.source} --field time={guess.get('time', '…')} "
+                f"--field level={guess.get('level', '…')} "
+                f"--time-format {time_format}"
             )
     elif not view.trials:
         app.out.line("no ready-made format understands any of them; the first is")
