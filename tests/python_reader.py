@@ -6,6 +6,7 @@ Filters and natural keys are Spark's alone.
 """
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError, TallyError
 from tally.lines.format import LineFormat
-from tally.lines.time_rule import continuation_reasons
+from tally.lines.time_rule import BEGINS_A_LINE, continuation_reasons
 from tally.model import Contribution, DeadLetter, KeptLine, OffsetRange, TopicPartition
 from tests.spark.json_oracle import field, read_object
 from tests.spark.oracle import expected, texts_of
@@ -226,9 +227,9 @@ def judged(
     reason, minute = expected(
         value, pipeline.format, set(pipeline.levels), pipeline.time_rule, micros
     )
-    continues = pipeline.leaves_continuations and reason in continuation_reasons(
-        pipeline.format, pipeline.time_rule
-    )
+    begins_none = reason in continuation_reasons(pipeline.format, pipeline.time_rule)
+    whole = re.match(BEGINS_A_LINE, (value or b"").decode("utf-8", "replace"))
+    continues = pipeline.leaves_continuations and begins_none and not whole
     reason = None if continues else reason
     aggregate = Aggregate.of(pipeline)
     labels = {}

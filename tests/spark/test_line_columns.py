@@ -202,9 +202,17 @@ TRACE = (
     b"\tat org.example.Shop.sell(Shop.java:12)",
     b"",
     b"    }",
-    b'{"time"',
+    b"{",
     b"\xff",
 )
+DAMAGED = (
+    b'{"time"',
+    "\ufeff2017-07-30 14:09:08 ERROR x".encode(),
+    b"[2017/07/30 14:09:08] ERROR x",
+    b"14:09:08 ERROR x",
+    b"Jul 30 14:09:08 ERROR x",
+)
+"""Lines of another format, or that something has damaged; they are no part of a stack trace."""
 
 
 def test_a_record_that_begins_no_line_is_left_out(spark: SparkSession) -> None:
@@ -235,6 +243,8 @@ def test_a_record_that_begins_no_line_is_left_out(spark: SparkSession) -> None:
         leaving = reader(line_format, leaves_continuations=True)
         cases.add("begins a line", leaving, {**lines, None: ("null-value", None)})
         cases.add("begins none", leaving, [(line, (CONTINUES, None)) for line in TRACE])
+        damaged = NO_TIME if line_format is FIXED_LAYOUT else ("no-match", None)
+        cases.add("damaged", leaving, [(line, damaged) for line in DAMAGED])
     cases.check()
 
 

@@ -68,6 +68,16 @@ def continuation_reasons(line_format: LineFormat, rule: TimeRule) -> tuple[Malfo
     return (MalformedReason.EMPTY_VALUE, MalformedReason.NO_MATCH)
 
 
+BEGINS_A_LINE: Final = (
+    "^(?:\\uFEFF"
+    r"|[\[(<]?(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.](?:\d{1,2}|[A-Z][a-z]{2})[-/.]\d{2,4}"
+    r"|\d{1,2}:\d{2}:\d{2}|[A-Z][a-z]{2} [ \d]\d \d{1,2}:\d{2})"
+    r'|\s*\{\s*")'
+)
+"""Java's and Python's pattern of what is a damaged line, or one of another format, and no part of
+the line before: it begins with a byte order mark, a date, a clock or a JSON object."""
+
+
 def check_zone(name: str) -> str:
     """Raise ValueError unless ``name`` is a time zone; returns it.
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812  (what every PySpark progra
 from tally.config.labels import TEXT
 from tally.lines.format import LineFormat
 from tally.lines.pattern import HEAD_BYTES
-from tally.lines.time_rule import WALL_CLOCK, TimeRule, continuation_reasons
+from tally.lines.time_rule import BEGINS_A_LINE, WALL_CLOCK, TimeRule, continuation_reasons
 from tally.spark.expressions import all_of, any_of, binary, valid_text
 from tally.spark.fixed_columns import fixed_line
 from tally.spark.json_columns import json_line, without_odd_escapes
@@ -139,7 +139,7 @@ class LineReader:
         is_counted = all_of([judged.well_formed, *self._is_counted(value, line, find)])
         reason, continues = judged.reason, F.lit(False)
         if self.selection.leaves_continuations:
-            continues = self._continues(reason)
+            continues = self._continues(value, reason)
             reason = F.when(~continues, reason)
         return LineColumns(
             malformed_reason=reason,
@@ -169,7 +169,7 @@ class LineReader:
             judged = line.judged()
             time = judged.time_key
             if self.selection.leaves_continuations:
-                continues = self._continues(judged.reason)
+                continues = self._continues(value, judged.reason)
         else:
             time = line.time_key()
         conditions = self._is_counted(value, line, find)
@@ -203,9 +203,11 @@ class LineReader:
         filters = self.selection.filters.items()
         return at_level + [_has_one(value, name, of, find) for name, of in filters]
 
-    def _continues(self, reason: Column) -> Column:
-        begins_no_line = continuation_reasons(self.line_format, self.rule)
-        return F.coalesce(reason.isin(*begins_no_line), F.lit(False))
+    def _continues(self, value: Column, reason: Column) -> Column:
+        begins_no_line = reason.isin(*continuation_reasons(self.line_format, self.rule))
+        # Of the others nothing is looked at.
+        looks_whole = F.when(begins_no_line, value.cast("string").rlike(BEGINS_A_LINE))
+        return F.coalesce(begins_no_line & ~looks_whole, F.lit(False))
 
     def _key_digest(
         self, value: Column, condition: Column, find: Callable[[str], Column]
