@@ -127,6 +127,7 @@ def test_an_abandoned_batch_gives_its_offsets_back(tally: Call, world: World) ->
     planned = world.planned([LINE] * 3)
     batch_id = str(planned.batch_id)
     assert "would be abandoned" in tally("abandon", batch_id, *REASON, "--dry-run").stdout
+    tally("abandon", batch_id, "--reason", "…").ends(2, "say why")  # a next step, pasted as it is
     assert [b["state"] for b in world.batches()] == ["planned"]
 
     view = tally("abandon", batch_id, *REASON, "--json").document

@@ -81,9 +81,9 @@ class TallyBlockedOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:  # noqa: ARG002 - Airflow's signature
         """Fail without a retry."""
-        raise final(
-            f"{self.message} A loss may also be decided in Airflow: trigger {self.losses_dag}"
-        )
+        # The DAG decides losses alone; another topic is adopted on the command line.
+        also = f" A loss may also be decided in Airflow: trigger {self.losses_dag}"
+        raise final(self.message + (also if "tally losses accept" in self.message else ""))
 
 
 class TallyAuditOperator(BaseOperator):

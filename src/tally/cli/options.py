@@ -84,7 +84,7 @@ def _check_reason(_: click.Context, __: click.Parameter, value: str | None) -> s
     if value is None:  # click asks for it where it is required
         return None
     reason = value.strip()
-    if not reason:
+    if not reason.strip("….'\""):  # as it stands in a next step that was pasted
         raise click.BadParameter("say why; the ledger keeps it")
     if len(reason) > REASON_CHARACTERS:
         raise click.BadParameter(f"at most {REASON_CHARACTERS} characters")

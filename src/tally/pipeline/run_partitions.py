@@ -192,8 +192,8 @@ class _CommitInTask:
             raise PackageMissingError(
                 f"the Python of Spark's executors has Tally {__version__}, and the driver's has "
                 f"{self.version}",
-                next_step="install the same version in both (PYSPARK_PYTHON names the executors'), and "
-                "restart a Spark Connect server that was started before",
+                next_step="install the same version in both (PYSPARK_PYTHON names the executors'), "
+                "and restart a Spark Connect server that was started before",
             )
         ctx = dataclasses.replace(self.open_context(), requester=self.requester)
         batch = _batch_of(request)
