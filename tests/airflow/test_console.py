@@ -294,15 +294,16 @@ def test_times_that_no_calendar_has_end_no_page(
     world: World, viewer: "TestClient", metrics_token: str
 ) -> None:
     """Producers set the times of records, and operators how long they are kept, as they like."""
-    for number, (option, ms, stamped) in enumerate(
+    for number, (option, value, stamped) in enumerate(
         (
             ("message.timestamp.after.max.ms", 2**63 - 1, {"timestamp": 1_764 * 10**12}),
             ("retention.ms", 2**63 - 1, {}),
             ("retention.ms", 10_000 * 365 * 86_400_000, {}),
+            ("cleanup.policy", "compact", {"key": b"k"}),  # which keeps it for ever
         )
     ):
         topic = f"{world.topic}_{number}"
-        world.create_topic(1, topic, **{option: str(ms)})
+        world.create_topic(1, topic, **{option: str(value)})
         world.configure(topics=[topic])
         world.produce(["a line"], topic=topic, fields=stamped)
         pages = Pages(world, viewer)

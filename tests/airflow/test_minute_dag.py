@@ -7,8 +7,10 @@ from typing import Any
 import pendulum
 import pytest
 from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.exceptions import AirflowFailException
 
 from tally.airflow.driver import DriverHook
+from tally.airflow.operators import TallyBlockedOperator
 from tally.spark.driver_log import is_noise
 from tests.airflow.dag_run import AIRFLOW, RunDag, use_spark
 from tests.airflow.tasks import Tasks

@@ -11,12 +11,17 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.errors import PySparkException
+
 from tally.config.servers import SparkSettings
+from tally.errors import AccessDeniedError, ReadError
 from tally.spark.class_archive import build_archive, with_archive
 from tally.spark.driver_log import JAVA_OPTIONS
 from tally.spark.java import java
+from tally.spark.reading import read_errors
 from tests.servers import PROJECT
 from tests.spark_submit import SPARK_HOME
+from tests.unit.values import span
 
 pytestmark = pytest.mark.spark
 
@@ -151,3 +156,17 @@ def test_a_missing_java_is_not_retryable(tmp_path: Path) -> None:
         check=False,
     )
     assert f"no java in JAVA_HOME={tmp_path}" in ended.stderr.splitlines()[-1]
+
+
+def test_what_kafka_refuses_and_damaged_bytes_are_told_apart_from_want_of_memory() -> None:
+    """Only of other errors more memory, or fewer records at once, may be the cure."""
+    exceptions = "Caused by: org.apache.kafka.common.errors"
+    for text, kind, advises_memory in (
+        (f"{exceptions}.TopicAuthorizationException: [alog]", AccessDeniedError, False),
+        (f"{exceptions}.GroupAuthorizationException: [g]", AccessDeniedError, False),
+        ("Caused by: org.apache.kafka.common.KafkaException: Record is corrupt", ReadError, False),
+        ("Caused by: java.io.IOException: gone", ReadError, True),
+    ):
+        with pytest.raises(kind) as caught, read_errors([span(0, 3)]):
+            raise PySparkException(text)
+        assert ("spark.driver.memory" in str(caught.value)) is advises_memory

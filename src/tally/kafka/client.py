@@ -160,6 +160,8 @@ class Kafka:
     def retention(self, topics: Iterable[str]) -> Mapping[str, timedelta | None]:
         """How long each topic keeps its records; None for one that keeps them by size or for ever.
 
+        A topic that is compacted alone keeps the last one of each key for ever.
+
         Topics whose settings these credentials may not see are left out.
         """
         deadline = self._requests.deadline()
@@ -169,6 +171,7 @@ class Kafka:
             if config is not None:
                 milliseconds = int(config["retention.ms"].value)
                 is_bounded = 0 <= milliseconds <= _RETENTION_MAX_MS
+                is_bounded &= "delete" in config["cleanup.policy"].value
                 found[name] = timedelta(milliseconds=milliseconds) if is_bounded else None
         return found
 

@@ -12,6 +12,7 @@ from tally.config.pipeline import Pipeline
 from tally.config.reader import DIVIDING
 from tally.config.servers import KafkaSettings
 from tally.errors import (
+    AccessDeniedError,
     ConfigError,
     DataLossError,
     ReadError,
@@ -22,6 +23,11 @@ from tally.model import OffsetRange
 from tally.spark.errors import sentence_of, spark_errors
 from tally.spark.session import is_remote, reader_options
 
+# Kafka's own errors, as Spark passes them on.
+_DENIED_TEXT: Final = re.compile(
+    r"(?:(?:Topic|Group|Cluster)Authorization|SaslAuthentication)Exception"
+)
+_DAMAGED_TEXT: Final = re.compile(r"CorruptRecordException|Record(?: batch)? .*is corrupt|checksum")
 # Texts in the connector's errors when it cannot serve an offset; it has no error class for that.
 _LOSS_TEXTS: Final = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "data may have been lost")
 # And when a record's timestamp does not fit into its type; the sentence names the record.
@@ -96,6 +102,7 @@ def read_errors(ranges: Sequence[OffsetRange]) -> Iterator[None]:
 
     Raises:
         DataLossError: Kafka cannot serve an offset.
+        AccessDeniedError: Kafka refuses the executors' credentials, a topic or a group.
         RecordTimestampError: Spark cannot read a record, however often it tries.
         UnwritableError: Spark's folder for temporary files is full.
         ConfigError: Spark's Java does not know the pipeline's time zone.
@@ -110,6 +117,16 @@ def read_errors(ranges: Sequence[OffsetRange]) -> Iterator[None]:
             raise DataLossError(
                 f"Kafka no longer serves all of {named}: {cause}",
                 next_step="tally plan looks at what Kafka still holds",
+            ) from error
+        if _DENIED_TEXT.search(message):
+            raise AccessDeniedError(
+                f"Kafka refuses Spark {named}: {cause}",
+                next_step="grant its user READ on the topic: docs/runbook.md, rights",
+            ) from error
+        if _DAMAGED_TEXT.search(message):
+            raise ReadError(
+                f"the bytes that Spark has got of {named} are damaged: {cause}",
+                next_step="run it again; if it stays, look at the disks of the partition's brokers",
             ) from error
         if sentence := _TIMESTAMP_TEXT.search(message):
             raise RecordTimestampError(
