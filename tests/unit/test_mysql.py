@@ -3,6 +3,8 @@
 import socket
 import ssl
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 
 import pymysql
 import pytest
@@ -10,7 +12,8 @@ from pymysql.err import OperationalError
 
 from tally import errors
 from tally.clock import SystemClock
-from tally.config.servers import MySQLSettings
+from tally.config.servers import KafkaSettings, MySQLSettings
+from tally.kafka.client import Kafka
 from tally.mysql.connection import _Connection, _tls_options, connect
 from tally.mysql.errors import translate
 from tally.mysql.transactions import Transaction
@@ -27,6 +30,24 @@ def test_a_verified_connection_checks_certificate_and_name() -> None:
     assert first.verify_mode is ssl.CERT_NONE
     assert verified.verify_mode is ssl.CERT_REQUIRED
     assert verified.check_hostname
+
+
+@pytest.mark.parametrize(("content", "said"), [(None, "No such file"), ("no PEM", "PEM")])
+def test_authorities_that_cannot_be_read_are_named(
+    tmp_path: Path, content: str | None, said: str
+) -> None:
+    """With their key, before a server is asked."""
+    file = tmp_path / "ca.pem"
+    if content is not None:
+        file.write_text(content, encoding="utf-8")
+    mysql = MySQLSettings(tls="verified", ssl_ca=file)
+    kafka = KafkaSettings(ssl_ca_location=file)
+    for key, use in (
+        ("mysql.ssl_ca", partial(connect, mysql)),
+        ("kafka.ssl_ca_location", partial(Kafka(kafka).snapshot, ["a"])),
+    ):
+        with pytest.raises(errors.ConfigError, match=f"{key} = {file}: .*{said}"):
+            use()
 
 
 CLASSES: dict[type[errors.TallyError], list[Exception]] = {

@@ -1,6 +1,7 @@
 """How to reach the servers: the tables ``[kafka]``, ``[mysql]`` and ``[spark]``."""
 
 import re
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -17,6 +18,26 @@ from pydantic import (
 
 from tally.config.names import check_database_name
 from tally.config.section import Option, Section
+from tally.errors import ConfigError
+
+
+def trusting(authorities: Path | None, key: str) -> ssl.SSLContext:
+    """A context for TLS that checks the server's certificate and name.
+
+    Args:
+        authorities: A PEM file; None for the system's.
+        key: The key of the configuration that names it.
+
+    Raises:
+        ConfigError: The file is not there, cannot be read or holds no certificate.
+    """
+    try:
+        return ssl.create_default_context(cafile=authorities)
+    except OSError as error:  # an SSLError is one
+        raise ConfigError(
+            f"{key} = {authorities}: {error.strerror or error}",
+            next_step="name a file of certificates in PEM that this user may read",
+        ) from error
 
 
 class KafkaSettings(Section):

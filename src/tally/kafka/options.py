@@ -3,7 +3,7 @@
 import logging
 from typing import Any
 
-from tally.config.servers import KafkaSettings
+from tally.config.servers import KafkaSettings, trusting
 
 # librdkafka would log to stderr by itself; its errors reach the caller as exceptions.
 SILENT = logging.getLogger("tally.kafka.requests")
@@ -12,7 +12,11 @@ SILENT.propagate = False
 
 
 def client_options(settings: KafkaSettings) -> dict[str, Any]:
-    """The settings as librdkafka's configuration, secrets included."""
+    """The settings as librdkafka's configuration, secrets included.
+
+    Raises:
+        ConfigError: The authorities to trust cannot be read.
+    """
     options: dict[str, Any] = {
         "bootstrap.servers": settings.bootstrap_servers,
         "security.protocol": settings.security_protocol.lower(),
@@ -26,5 +30,6 @@ def client_options(settings: KafkaSettings) -> dict[str, Any]:
             "sasl.password": settings.sasl_password.get_secret_value(),
         }
     if settings.ssl_ca_location is not None:
+        trusting(settings.ssl_ca_location, "kafka.ssl_ca_location")  # says why not
         options["ssl.ca.location"] = str(settings.ssl_ca_location)
     return options
