@@ -76,7 +76,8 @@ def _audit_all(app: App, names: Sequence[str], *, recount: bool) -> int:
     else:
         for view in each.done:
             _show(app, view)
-    return app.finish(each) or (0 if holds else EXIT_FINDINGS)
+    code = app.finish(each)
+    return code if holds else EXIT_FINDINGS
 
 
 def _opened(app: App, recount: bool) -> AbstractContextManager[Context]:
