@@ -31,6 +31,8 @@ def test_a_sound_ledger_has_no_violation(tally: Call, world: World) -> None:
     assert answer.document["holds"] is True
     assert (answer.document["records"], answer.document["matched"]) == (3, 3)
     assert answer.document["recount"] is None
+    world.configure(delivery="rows")
+    tally("audit").ends(2, "set delivery (and rows_table) back")
 
 
 GENERATION = "join topic_incarnation i on i.incarnation_id = s.incarnation_id"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tally.config.pipeline import Pipeline
 from tally.deliveries.choice import delivery_of
 from tally.ledger.invariants import LEDGER_CHECKS, Violation, extent
+from tally.ledger.row_sets import check_lines
 from tally.ledger.tables import Tables, tables_to_read
 from tally.pipeline.context import Context
 from tally.pipeline.publish import row_violations
@@ -45,12 +46,14 @@ def audit_ledger(ctx: Context, name: str) -> AuditReport:
     Lines that are kept are compared with the counts besides.
 
     Raises:
+        ConfigError: ``delivery`` or ``rows_table`` has changed.
         SchemaError: The ledger is not migrated.
         MySQLUnavailableError: The server did not answer.
     """
     pipeline = ctx.settings.pipeline(name)
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         tables = tables_to_read(tx, pipeline)
+        check_lines(tx, tables, pipeline)
         violations = list(_check_table(pipeline, tables))
         violations += [found for check in LEDGER_CHECKS for found in check(tx, name, tables)]
         violations += delivery_of(pipeline).violations(tx, tables)
