@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tally.model import TopicPartition
 from tally.planning.blocks import BlockReason
 from tally.testing.clock import ManualClock
 from tests.cli.conftest import LINE, MINUTE, Call, commit
@@ -120,6 +121,28 @@ def test_a_re_created_topic_is_counted_once_it_is_adopted(tally: Call, world: Wo
     create_again(world)
     tally(*words, "--start", "latest", "--yes").ends(0)
     assert world.offsets()[0] == (10, 10)
+
+
+def test_a_topic_that_a_restored_ledger_lacks_is_blocked_until_it_is_adopted(
+    tally: Call, world: World
+) -> None:
+    """Else it would begin at today's end; the mirrored offsets of another ledger say nothing."""
+    commit(world, LINE)
+    kafka, group = world.context().kafka, f"tally-{world.name}"
+    (ledger,) = set(kafka.notes_of(group).values())
+    counted, foreign = topics = [f"{world.topic}_{n}" for n in range(2)]
+    for topic, note in ((counted, ledger), (foreign, "another")):
+        world.create_topic(1, topic)
+        world.produce([LINE] * 4, topic=topic)
+        kafka.commit_offsets(group, {TopicPartition(topic=topic, partition=0): 2}, note)
+    world.configure(topics=[world.topic, *topics], start="latest")
+    told = tally("plan", "--json").ends(4).document["blocks"]
+    assert [(block["topic"], block["reason"]) for block in told] == [(counted, "topic-forgotten")]
+    adopt = ("topics", "adopt", world.name, counted, "--start", "earliest", *REASON, "--yes")
+    tally(*adopt).ends(0)
+    commit(world)
+    assert sum(world.counts().values()) == 1 + 4
+    assert world.context().kafka.notes_of("tally-nobody") == {}
 
 
 def test_an_abandoned_batch_gives_its_offsets_back(tally: Call, world: World) -> None:

@@ -188,11 +188,19 @@ class Kafka:
             return False
         return True
 
-    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Mirror offsets into a consumer group, for lag tools. Tally never reads them."""
+    def commit_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int], note: str = ""
+    ) -> None:
+        """Mirror offsets into a consumer group, for lag tools, each with a note.
+
+        Tally counts from its ledger alone; it reads the notes of topics that the ledger lacks.
+        """
         request = ConsumerGroupTopicPartitions(
             group,
-            [KafkaTopicPartition(p.topic, p.partition, offset) for p, offset in offsets.items()],
+            [
+                KafkaTopicPartition(p.topic, p.partition, offset, metadata=note)
+                for p, offset in offsets.items()
+            ],
         )
         operation, deadline = f"commit offsets to the group {group}", self._requests.deadline()
 
@@ -209,6 +217,26 @@ class Kafka:
                     raise self._requests.error(operation, partition.error)
 
         self._requests.once_settled(deadline, commit)
+
+    def notes_of(self, group: str) -> Mapping[TopicPartition, str]:
+        """The notes beside the offsets of a consumer group; empty of one that is not there.
+
+        Raises:
+            KafkaUnavailableError, AccessDeniedError: As :meth:`Kafka.snapshot`.
+        """
+        answers = self._requests.answers(
+            f"read the offsets of the group {group}",
+            self._requests.deadline(),
+            lambda client, left_s: client.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group)], request_timeout=left_s
+            ).values(),
+        )
+        return {
+            TopicPartition(topic=p.topic, partition=p.partition): p.metadata or ""
+            for answer in answers
+            for p in answer.topic_partitions or []
+            if p.offset >= 0
+        }
 
     def rights(self, topics: Iterable[str]) -> dict[str, TopicRights]:
         """What these credentials may do with the topics; unknown topics are left out."""

@@ -45,8 +45,13 @@ class KafkaPort(Protocol):
     def retention(self, topics: Iterable[str]) -> Mapping[str, timedelta | None]:
         """How long each topic keeps its records; None for one that keeps them by size alone."""
 
-    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Mirror offsets into a consumer group."""
+    def commit_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int], note: str = ""
+    ) -> None:
+        """Mirror offsets into a consumer group, each with a note."""
+
+    def notes_of(self, group: str) -> Mapping[TopicPartition, str]:
+        """The notes beside the offsets of a consumer group."""
 
     def rights(self, topics: Iterable[str]) -> Mapping[str, TopicRights]:
         """What these credentials may do with the topics; unknown topics are left out."""

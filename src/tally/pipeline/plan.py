@@ -1,21 +1,26 @@
 """Planning what a minute counts: fixing the ranges that it reads, before anything is read."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
 from tally.config.pipeline import Pipeline
+from tally.errors import AccessDeniedError
 from tally.ledger import batches, positions
 from tally.ledger.batches import Requester
-from tally.ledger.row_sets import record_rows_view
+from tally.ledger.row_sets import ledger_id, record_rows_view
 from tally.ledger.tables import check_tables, tables_of
 from tally.model import Batch, KafkaSnapshot, KnownTopic, TopicPartition
 from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context
 from tally.pipeline.publish import publish
+from tally.pipeline.run import mirror_group
 from tally.planning.blocks import Block
 from tally.planning.ingest import beside, first_offsets, overtaken, plan_ingest, unreadable
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,6 +85,7 @@ class _Facts:
     pipeline: Pipeline
     snapshot: KafkaSnapshot
     starts: dict[TopicPartition, int] | None
+    counted_before: frozenset[str]
     now: datetime
 
 
@@ -95,7 +101,31 @@ def _ask_kafka(ctx: Context, pipeline: Pipeline) -> _Facts:
     )
     new = [topic for topic in pipeline.topics if topic not in known]
     starts = _starts(ctx, pipeline, snapshot, new) if new else {}
-    return _Facts(pipeline=pipeline, snapshot=snapshot, starts=starts, now=ctx.clock.now())
+    return _Facts(
+        pipeline=pipeline,
+        snapshot=snapshot,
+        starts=starts,
+        counted_before=_counted_before(ctx, pipeline, new),
+        now=ctx.clock.now(),
+    )
+
+
+def _counted_before(ctx: Context, pipeline: Pipeline, new: Sequence[str]) -> frozenset[str]:
+    """New topics of which this ledger has mirrored offsets: it was restored since.
+
+    From the earliest record nothing is left out, and nobody needs to decide. Whoever may not read
+    the group is not warned.
+    """
+    if not new or pipeline.start == "earliest":
+        return frozenset()
+    with ctx.database.transaction(read_only=True) as tx:
+        ledger = ledger_id(tx)
+    try:
+        notes = ctx.kafka.notes_of(mirror_group(pipeline.name))
+    except AccessDeniedError as error:
+        log.warning("mirror_not_read", extra={"pipeline": pipeline.name, "cause": error.what})
+        return frozenset()
+    return frozenset(p.topic for p, note in notes.items() if note == ledger and p.topic in new)
 
 
 def _plan(tx: Transaction, facts: _Facts, requester: Requester, believe: bool) -> Planned | None:
@@ -111,7 +141,13 @@ def _plan(tx: Transaction, facts: _Facts, requester: Requester, believe: bool) -
     record_rows_view(tx, tables, pipeline)
     open_batches = batches.find_open_ingest(tx, pipeline.name, lock=True)
     known = positions.known_topics(tx, pipeline.name)
-    plan = plan_ingest(pipeline, known=known, kafka=facts.snapshot, starts=facts.starts)
+    plan = plan_ingest(
+        pipeline,
+        known=known,
+        kafka=facts.snapshot,
+        starts=facts.starts,
+        counted_before=facts.counted_before,
+    )
     causes = {b.batch_id: _why_abandon(b, facts, known) for b in open_batches}
     if (plan.doubtful or any(causes.values())) and not believe:
         return None

@@ -14,6 +14,7 @@ from tally.deliveries.contract import Result
 from tally.errors import DataLossError, RecordsMissingError, TallyError
 from tally.ledger import batches, positions
 from tally.ledger.contributions import rows_replaced
+from tally.ledger.row_sets import ledger_id
 from tally.ledger.tables import tables_of
 from tally.model import (
     Batch,
@@ -250,17 +251,21 @@ def _check_no_record_lost(batch: Batch, totals: Mapping[TopicPartition, SegmentT
         )
 
 
+def mirror_group(pipeline: str) -> str:
+    """The consumer group in which lag tools see a pipeline's offsets."""
+    return f"tally-{pipeline}"
+
+
 def mirror_offsets(ctx: Context, pipeline: str, ranges: Sequence[OffsetRange]) -> None:
-    """Show the committed offsets to lag tools as the consumer group ``tally-<pipeline>``.
+    """Show the committed offsets to lag tools, with the ledger's id beside each.
 
     Best effort after the commit: an error is logged and changes nothing.
     """
     topics = {r.partition.topic for r in ranges}
     try:
         with ctx.database.transaction(read_only=True) as tx:
-            offsets = positions.current_offsets(tx, pipeline)
-        ctx.kafka.commit_offsets(
-            f"tally-{pipeline}", {p: o for p, o in offsets.items() if p.topic in topics}
-        )
+            offsets, ledger = positions.current_offsets(tx, pipeline), ledger_id(tx)
+        mirrored = {p: o for p, o in offsets.items() if p.topic in topics}
+        ctx.kafka.commit_offsets(mirror_group(pipeline), mirrored, ledger)
     except TallyError as error:
         log.warning("offsets_not_mirrored", extra={"pipeline": pipeline, "cause": error.what})

@@ -15,6 +15,7 @@ class BlockReason(StrEnum):
     TOPIC_MISSING = "topic-missing"
     START_IN_FUTURE = "start-in-future"
     TOPIC_CHANGED = "topic-changed"
+    TOPIC_FORGOTTEN = "topic-forgotten"
     CLUSTER_CHANGED = "cluster-changed"
     PARTITION_MISSING = "partition-missing"
     RECORDS_LOST = "records-lost"
@@ -110,6 +111,18 @@ def missing_topic(topic: str, known: KnownTopic | None) -> Block:
         reason=BlockReason.TOPIC_MISSING,
         detail="Kafka has no such topic" + (" any more" if known else ""),
         next_step="create the topic, or take it out of the pipeline's topics",
+    )
+
+
+def forgotten(pipeline: str, topic: str) -> Block:
+    """The block of a topic that this ledger has counted before it was restored."""
+    return Block(
+        topic=topic,
+        partition=None,
+        reason=BlockReason.TOPIC_FORGOTTEN,
+        detail="the ledger does not know it, and has mirrored offsets of it to the group "
+        f"tally-{pipeline}: it was restored to a state from before its first plan",
+        next_step=f"tally topics adopt {pipeline} {topic} --start earliest --reason 'restored'",
     )
 
 

@@ -4,7 +4,7 @@ Pure: imports neither Spark, Kafka, MySQL nor Airflow. :mod:`tally.pipeline.plan
 facts, and :mod:`tally.ledger` records the plan.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -24,6 +24,7 @@ from tally.model import (
 from tally.planning.blocks import (
     DOUBTFUL_REASONS,
     Block,
+    forgotten,
     identity_block,
     lost,
     missing_partition,
@@ -73,6 +74,7 @@ def plan_ingest(
     known: Mapping[str, KnownTopic],
     kafka: KafkaSnapshot,
     starts: Mapping[TopicPartition, int] | None,
+    counted_before: Collection[str] = (),
 ) -> Plan:
     """Decide what the next ingest batch reads.
 
@@ -82,9 +84,12 @@ def plan_ingest(
         kafka: What Kafka says of them.
         starts: Where counting begins, for each partition of each new topic; None when the
             pipeline's start has not come yet.
+        counted_before: New topics that the ledger has counted before it was restored.
     """
     parts = [
         _plan_topic(pipeline, topic, known.get(topic), kafka, starts)
+        if topic not in counted_before
+        else Plan(blocks=(forgotten(pipeline.name, topic),))
         for topic in sorted(set(pipeline.topics))
     ]
     return Plan(

@@ -67,9 +67,15 @@ class DisturbedKafka:
         """The other Kafka's answer."""
         return self._kafka.retention(topics)
 
-    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int], note: str = ""
+    ) -> None:
         """Passed on to the other Kafka."""
-        self._kafka.commit_offsets(group, offsets)
+        self._kafka.commit_offsets(group, offsets, note)
+
+    def notes_of(self, group: str) -> Mapping[TopicPartition, str]:
+        """The other Kafka's answer."""
+        return self._kafka.notes_of(group)
 
     def rights(self, topics: Iterable[str]) -> Mapping[str, TopicRights]:
         """The other Kafka's answer."""
@@ -112,8 +118,14 @@ class FixedKafka:
         """Records are kept by size alone."""
         return dict.fromkeys(topics)
 
-    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int], note: str = ""
+    ) -> None:
         """Nothing is kept."""
+
+    def notes_of(self, group: str) -> Mapping[TopicPartition, str]:  # noqa: ARG002
+        """Nothing was kept."""
+        return {}
 
     def rights(self, topics: Iterable[str]) -> Mapping[str, TopicRights]:  # noqa: ARG002
         """Nothing is known."""
