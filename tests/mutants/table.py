@@ -375,10 +375,17 @@ MUTANTS: Final = (
     Mutant(
         guard="no DDL in the transaction, which would commit it",
         where="tally.deliveries.transactional:TransactionalBatch.commit",
-        before="        insert_contributions(tx, tables, self._rows(batch, tables, result))\n",
-        after="        insert_contributions(tx, tables, self._rows(batch, tables, result))\n"
+        before="        insert_contributions(tx, tables, chain(watched, rows))\n",
+        after="        insert_contributions(tx, tables, chain(watched, rows))\n"
         "        tx.execute('analyze table batch')\n",
         tests=(f"{COMMIT}::test_what_a_writer_forgets_is_found_before_the_commit",),
+    ),
+    Mutant(
+        guard="a trigger that changes what is written is seen",
+        where="tally.deliveries.transactional:TransactionalBatch.commit",
+        before="        if surplus(tx, tables, batch.pipeline, watched) != before:\n",
+        after="        if before is None:\n",
+        tests=(f"{COMMIT}::test_a_trigger_that_changes_what_is_written_is_refused",),
     ),
     Mutant(
         guard="offsets move by what has changed, not by what was found",

@@ -121,7 +121,7 @@ def read_errors(ranges: Sequence[OffsetRange]) -> Iterator[None]:
         if _DENIED_TEXT.search(message):
             raise AccessDeniedError(
                 f"Kafka refuses Spark {named}: {cause}",
-                next_step="grant its user READ on the topic: docs/runbook.md, rights",
+                next_step="grant its user READ on the topic: docs/runbook.md, access-denied",
             ) from error
         if _DAMAGED_TEXT.search(message):
             raise ReadError(
