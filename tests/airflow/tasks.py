@@ -42,6 +42,7 @@ class Tasks:
             run_id=run_id,
             run_after=datetime.now(UTC),
             triggering_user_name="ann",
+            conf=dict(conf or {}),
         )
 
     def run(self, task_id: str) -> Any:

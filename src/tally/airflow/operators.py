@@ -10,6 +10,7 @@ from airflow.sdk import BaseBranchOperator, BaseOperator, Context
 from tally.airflow.connections import brief_context, daily_context
 from tally.airflow.failures import final, final_unless_retryable
 from tally.airflow.links import LossesLink
+from tally.airflow.policies import REPLAY_SUFFIX
 from tally.clock import SystemClock
 from tally.formatting import plural
 
@@ -52,6 +53,11 @@ class TallyPlanOperator(BaseBranchOperator):
         from tally.airflow import task_metrics, work  # DAG parsing must import no client
 
         ti = context["ti"]
+        if given := context["dag_run"].conf:
+            raise final(
+                f"this DAG takes no configuration, and was given {', '.join(sorted(given))}; to "
+                f"reprocess ranges, trigger {self.pipeline}{REPLAY_SUFFIX}"
+            )
         with final_unless_retryable():
             asked = brief_context(self.config, self.pipeline)
             due = context["dag_run"].run_after
