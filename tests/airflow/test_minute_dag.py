@@ -92,7 +92,9 @@ def test_nothing_new_ends_green_and_says_so(world: World, run_dag: RunDag) -> No
     missing = Tasks(world)
     assert missing.run("plan") == ["blocked"]
     assert "[topic-missing]" in missing.xcoms["plan", "batch"]["blocked"]
-    with pytest.raises(AirflowFailException, match="takes no configuration.* partition; .*_replay"):
+    with pytest.raises(
+        AirflowFailException, match=r"takes no configuration.* partition; .*_replay"
+    ):
         Tasks(world, conf={"partition": 3}).run("plan")
     for message, is_meant in (("tally losses accept p", True), ("tally topics adopt p", False)):
         with pytest.raises(AirflowFailException) as failed:
