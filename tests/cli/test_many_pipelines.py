@@ -155,17 +155,20 @@ def test_health_is_the_same_wherever_it_is_asked_for(tally: Call, world: World) 
     assert (loss["from_offset"], loss["until_offset"]) == (3, 6)
 
 
+ONE_RULE = {"has_matched": True, "alternating": []}
+
+
 def test_malformed_records_are_told_where_one_looks(tally: Call, world: World) -> None:
     """In the status, with a warning beyond the configured share; those of other rules are not."""
     commit(world, LINE, "what", "is this")
     assert "3 records, 1 matched, 2 malformed" in tally("status").stdout
     of_today = tally("status", "--json", "--check").ends(1).document
-    assert of_today["understood"] == {"records": 3, "malformed": 2, "has_matched": True}
+    assert of_today["understood"] == {"records": 3, "malformed": 2, **ONE_RULE}
     (problem,) = of_today["problems"]
     assert (problem["reason"], problem["health"]) == ("malformed", "warn")
     world.configure(levels=["WARN"])
     of_another = tally("status", "--json", "--check").ends(0).document
-    assert of_another["understood"] == {"records": 0, "malformed": 0, "has_matched": True}
+    assert of_another["understood"] == {"records": 0, "malformed": 0, **ONE_RULE}
     assert of_another["health"] == "ok"
 
 
@@ -182,3 +185,16 @@ def test_levels_of_which_no_line_was_ever_counted_are_told(tally: Call, world: W
     for _ in range(20):
         commit(world, LINE.replace("ERROR", "INFO"))
     assert tally("status", "--json", "--check").ends(0).document["understood"]["has_matched"]
+
+
+def test_two_installations_that_count_by_other_rules_in_turn_are_told(
+    tally: Call, world: World
+) -> None:
+    """Each counts right, and what the result means changes from minute to minute."""
+    for levels in (["ERROR"], ["WARN"]) * 2:
+        world.configure(levels=levels)
+        assert tally("status", "--json").document["understood"]["alternating"] == []
+        commit(world, LINE)
+    told = tally("status", "--json", "--check").ends(1).document
+    assert len(told["understood"]["alternating"]) == 2
+    assert [one["reason"] for one in told["problems"]] == ["nothing-matched", "rules-alternate"]

@@ -107,17 +107,6 @@ def test_a_server_counts_what_a_driver_counts(
     assert world.audit().holds
 
 
-def test_sessions_share_one_python_on_an_executor(connect: ConnectServer) -> None:
-    """A daemon for each would stay as long as the server."""
-    for number in range(3):
-        with spark_session(connect.settings, "test") as session:
-            there = session.range(3).mapInArrow(lambda batches: batches, "id long")
-            assert len(there.collect()) == 3, number
-    (java,) = [p for p in (connect.process, *connect.process.children()) if p.name() == "java"]
-    commands = [" ".join(process.cmdline()) for process in java.children()]
-    assert len([command for command in commands if "pyspark.daemon" in command]) == 1
-
-
 def test_a_server_reads_json_as_a_driver_does(
     world: World, connect: ConnectServer, spark: "SparkSession"
 ) -> None:

@@ -3,10 +3,12 @@
 import os
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytest.importorskip("pyspark")
@@ -22,6 +24,7 @@ from tally.spark.reading import read_errors
 from tests.servers import PROJECT
 from tests.spark_submit import SPARK_HOME
 from tests.unit.values import span
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -170,3 +173,21 @@ def test_what_kafka_refuses_and_damaged_bytes_are_told_apart_from_want_of_memory
         with pytest.raises(kind) as caught, read_errors([span(0, 3)]):
             raise PySparkException(text)
         assert ("spark.driver.memory" in str(caught.value)) is advises_memory
+
+
+def test_a_daemon_of_python_workers_ends_when_it_has_none() -> None:
+    """Each session of a server has one; Spark would end it with the server alone."""
+    brief = "import tally.spark.python_daemon as d; d.IDLE_S, d.CHECK_S = 0.5, 0.1; d.main()"
+    threads = "import tally.spark.python_daemon, sys; print({'pyarrow', 'pandas'} & {*sys.modules})"
+    assert subprocess.check_output([sys.executable, "-c", threads], text=True) == "set()\n"
+    secret = {**os.environ, "PYTHON_WORKER_FACTORY_SECRET": "x"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    argv = [sys.executable, "-c", brief, "pyspark.worker"]
+    with subprocess.Popen(argv, env=secret, **pipes) as daemon:
+        assert daemon.stdout is not None
+        port = int.from_bytes(daemon.stdout.read(4), "big")
+        with socket.create_connection(("127.0.0.1", port)):  # its worker waits for the secret
+            wait_until(lambda: psutil.Process(daemon.pid).children())
+            with pytest.raises(subprocess.TimeoutExpired):
+                daemon.wait(2)
+        assert daemon.wait(60) == 1

@@ -58,12 +58,6 @@ class ConnectPatience:
     """Longest wait, in seconds, for the session to close."""
 
 
-# With artifacts of its own each session has a pyspark.daemon of its own on each executor, which
-# outlives it by as long as the executor lives. Tally's sessions bring none. The server looks once,
-# at the first work of a session.
-_ONE_PYTHON: Final = {"spark.sql.artifact.isolation.enabled": "false"}
-
-
 @contextmanager
 def connect_session(
     settings: SparkSettings,
@@ -140,7 +134,7 @@ def _session(settings: SparkSettings, deadline: "_Deadline", tries: int) -> Remo
 def _configure(settings: SparkSettings, session: RemoteSession, options: Mapping[str, str]) -> None:
     """Set what the server does not have already; each value takes two requests."""
     there = _answered(settings, lambda: session.conf.getAll)
-    for key, value in {**_ONE_PYTHON, REDACTION_KEY: REDACTION, **options}.items():
+    for key, value in {REDACTION_KEY: REDACTION, **options}.items():
         if there.get(key) == value:
             continue
         try:

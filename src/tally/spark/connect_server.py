@@ -24,6 +24,7 @@ _SHORT_HISTORY: Final = {
     "spark.sql.connect.ui.retainedStatements": "50",
 }
 
+_DAEMON: Final = "tally.spark.python_daemon"
 _SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -61,6 +62,7 @@ def server_command(
         JAVA_OPTIONS: with_logging(flags),
         "spark.local.dir": str(scratch),
         # Tells of tasks that go on after they were cancelled: the keeper reads it in the log.
+        "spark.python.daemon.module": _DAEMON,
         "spark.task.reaper.enabled": "true",
         "spark.task.reaper.killTimeout": f"{stuck_s}s",
         "spark.connect.grpc.binding.address": LOOPBACK,

@@ -1,0 +1,43 @@
+"""The daemon that forks Spark's Python workers, which ends when it has had none for a while.
+
+Each session of a Spark Connect server has one of its own on each executor, and Spark ends it with
+the executor: a warm server would gather one of 35 MiB with each batch. Spark starts another one
+where it finds none.
+
+Usage: ``python -m tally.spark.python_daemon WORKER_MODULE``, by ``spark.python.daemon.module``.
+"""
+
+import os
+import signal
+import time
+from types import FrameType
+from typing import Final
+
+from pyspark.daemon import manager
+
+IDLE_S: Final = 60.0
+"""Seconds without a worker. Spark itself ends a worker that has had nothing to do for a minute."""
+CHECK_S: Final = 5.0
+
+
+def main() -> None:
+    """Fork workers until Spark closes the standard input, or none was there for so long."""
+    last = time.monotonic()
+
+    def look(_: int, __: FrameType | None) -> None:
+        nonlocal last
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            if time.monotonic() - last > IDLE_S:
+                os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            last = time.monotonic()
+
+    signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, CHECK_S, CHECK_S)  # no worker inherits it
+    manager()
+
+
+if __name__ == "__main__":
+    main()
