@@ -122,8 +122,8 @@ def forgotten(pipeline: str, topic: str) -> Block:
         reason=BlockReason.TOPIC_FORGOTTEN,
         detail="the ledger does not know it, and has mirrored offsets of it to the group "
         f"tally-{pipeline}: it was restored to a state from before its first plan",
-        next_step=f'set pipelines.{pipeline}.start = "earliest", or to the time from which it is to '
-        "be counted, until it is planned",
+        next_step=f'set pipelines.{pipeline}.start = "earliest", or to the time from which it is '
+        "to be counted, until it is planned",
     )
 
 
