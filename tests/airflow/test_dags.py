@@ -296,8 +296,9 @@ def test_a_wrong_pipeline_has_one_dag_that_says_so_and_the_others_have_theirs(pa
         assert "disabled" in disabled.tags
         (task,) = disabled.tasks
         assert task.task_id == "plan"
+        run = SimpleNamespace(dag_id="p", run_id="r", conf={})
         with pytest.raises(AirflowFailException) as failed:
-            task.choose_branch({"ti": SimpleNamespace(dag_id="p", run_id="r")})
+            task.choose_branch({"ti": run, "dag_run": run})
         assert said in str(failed.value)
     # What is wrong for all pipelines is shown where Airflow shows a broken DAG file.
     for text, said in (

@@ -152,7 +152,7 @@ def test_what_is_refused_is_shown_with_its_cause(tally: Call, world: World) -> N
     assert answer.stderr.startswith("replay-refused: ")
     offered = shlex.split(answer.stderr.strip().rpartition("it: ")[2])
     assert offered == ["tally", "replay", world.name, "--range", f"{where}:3-6", "--reason", "…"]
-    assert tally(*offered[1:], "--dry-run").exit_code == 0
+    assert tally(*offered[1:-2], "--dry-run").exit_code == 0
     shown = tally("replay", "--range", f"{where}:4-7", "--dry-run", "--json").ends(2)
     assert shown.document["error"]["code"] == "replay-refused"
     assert [r["until_offset"] for r in shown.document["preview"]["refusals"]] == [7]

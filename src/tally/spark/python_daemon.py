@@ -30,6 +30,7 @@ def main() -> None:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             if time.monotonic() - last > IDLE_S:
+                signal.setitimer(signal.ITIMER_REAL, 0)  # none while the interpreter ends
                 os.kill(os.getpid(), signal.SIGTERM)
         else:
             last = time.monotonic()
