@@ -11,7 +11,7 @@ from tally.ledger.invariants import Violation
 from tally.pipeline import recount as step
 from tally.pipeline.audit import AuditReport, audit_ledger
 from tally.pipeline.context import Context
-from tally.pipeline.recount import OTHER_RULES, Recount
+from tally.pipeline.recount import Recount
 
 Progress = Callable[[int, int], None]
 
@@ -144,7 +144,8 @@ def audit(
 def audit_view(report: AuditReport, counted: Recount | None = None) -> AuditView:
     """The view of an audit; violations in the ledger and in the recount are one list."""
     findings = (*report.violations, *(counted.violations if counted else ()))
-    if counted is not None and not counted.segments and _is_out_of_reach(counted):
+    out_of_reach = counted and any(not one.by_other_rules for one in counted.unchecked)
+    if counted is not None and out_of_reach and not counted.segments:
         findings = (*findings, _nothing_recounted(report.pipeline, counted))
     return AuditView(
         pipeline=report.pipeline,
@@ -157,11 +158,6 @@ def audit_view(report: AuditReport, counted: Recount | None = None) -> AuditView
         findings=findings,
         recount=RecountView.of(counted) if counted else None,
     )
-
-
-def _is_out_of_reach(counted: Recount) -> bool:
-    """Whether something is not compared for another cause than other rules, which are no fault."""
-    return any(not unchecked.cause.startswith(OTHER_RULES) for unchecked in counted.unchecked)
 
 
 def _nothing_recounted(pipeline: str, counted: Recount) -> Violation:

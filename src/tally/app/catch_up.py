@@ -22,9 +22,9 @@ def run_and_catch_up(
     """Count planned batches; while a minute batch was cut at its size limit, also what is next.
 
     Also behind an accepted hole, which is read by itself. For a scheduler that would otherwise
-    count one batch of a backlog with each start. Each batch is
-    planned, claimed and committed like any other, and recorded for the run that planned the first
-    one. One that somebody else has planned meanwhile is left to them.
+    count one batch of a backlog with each start. Each batch is planned, claimed and committed like
+    any other, and recorded for the run that planned the first one. One that somebody else has
+    planned meanwhile is left to them.
 
     Args:
         ctx: What is needed from outside.

@@ -1,6 +1,6 @@
 """The keys of a pipeline by which a line format that was tried is configured."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ _KNOWN: Final = frozenset(
     }
 )
 """Levels that a logging library has, in lower case."""
+_NAMED: Final = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,8 +35,8 @@ class FormatKeys:
     """How the minute follows."""
     levels: list[str] | None
     """Those to count; None for the default."""
-    seen: Mapping[str, int]
-    """Lines of the sample by level."""
+    seen: Sequence[str]
+    """The levels of the sample, the most frequent first."""
     has_known_level: bool
     """Whether one of these levels is known to be one, or there is no level."""
     continuations: int
@@ -44,8 +45,8 @@ class FormatKeys:
 
 def keys_to_paste(found: FormatKeys) -> str:
     """The keys that differ from the defaults, as TOML; a comment where they would count nothing."""
+    there = ", ".join(found.seen[:_NAMED])
     if not found.has_known_level:
-        there = ", ".join(found.seen)
         return (
             f"# what stands where the level should is no level that is known: {there}\n"
             "# try another format, or a pattern of your own"
@@ -60,8 +61,8 @@ def keys_to_paste(found: FormatKeys) -> str:
     if levels and not any(map(_is_error, levels)):
         rows.append("# all levels of the sample: keep those that mean an error")
     counted = ["ERROR"] if levels is None else levels
-    if counted and found.seen and not set(counted) & found.seen.keys():
-        rows.append(f"# no line of the sample is at {', '.join(counted)}: {', '.join(found.seen)}")
+    if counted and found.seen and not set(counted) & set(found.seen):
+        rows.append(f"# no line of the sample is at {', '.join(counted)}: {there}")
     if levels == []:
         rows.append('# to count some of them only: filter = { text = ["…"] }')
     if found.continuations:

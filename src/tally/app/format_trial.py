@@ -293,7 +293,7 @@ def _tried(
                 line_format=request.line_format or line_format.name,
                 time_rule=rule,
                 levels=levels_to_configure(line_format, levels),
-                seen=dict(levels.most_common(LEVELS_SHOWN)),
+                seen=tuple(level for level, _ in levels.most_common()),
                 has_known_level=bool(known) or not sound or not line_format.has_level,
                 continuations=continuations if sound else 0,
             )

@@ -13,20 +13,7 @@ _EPOCHS: Final = {10: "epoch_seconds", 13: "epoch_milliseconds", 16: "epoch_micr
 
 def json_keys(text: str) -> tuple[str, ...]:
     """The keys of a line that is a JSON object, ``log.level`` for those of an object in it."""
-    try:
-        found = json.loads(text) if text.lstrip().startswith("{") else None
-        return tuple(_paths(found)) if isinstance(found, dict) else ()
-    except (ValueError, RecursionError):
-        return ()
-
-
-def _paths(found: Mapping[str, Any], before: str = "") -> Iterator[str]:
-    """The keys of an object, ``log.level`` for those of an object in it."""
-    for key, value in found.items():
-        if isinstance(value, dict):
-            yield from _paths(value, f"{before}{key}.")
-        else:
-            yield f"{before}{key}"
+    return tuple(path for path, _ in _leaves(_read(text)))
 
 
 def json_guess(text: str) -> dict[str, str]:
@@ -36,18 +23,33 @@ def json_guess(text: str) -> dict[str, str]:
         text: A line; of one that is no JSON object, or has other keys, nothing is told.
     """
     found: dict[str, str] = {}
-    for path in json_keys(text):
+    for path, value in _leaves(_read(text)):
         key = path.rpartition(".")[2].casefold().replace("_", "").removeprefix("@")
-        for name, names in (("time", _TIMES), ("level", _LEVELS)):
-            if key in names:
-                found.setdefault(name, path)
-    if "time" in found:
-        value = json.loads(text)
-        for key in found["time"].split("."):
-            value = value[key] if isinstance(value, dict) and key in value else None
-        if (written := _time_format(str(value))) is not None:
-            found["time_format"] = written
+        if key in _LEVELS:
+            found.setdefault("level", path)
+        if key in _TIMES and "time" not in found:
+            found["time"] = path
+            if (written := _time_format(str(value))) is not None:
+                found["time_format"] = written
     return found
+
+
+def _read(text: str) -> Mapping[str, Any]:
+    """A line as a JSON object; an empty one where it is none."""
+    try:
+        found = json.loads(text) if text.lstrip().startswith("{") else None
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _leaves(found: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """What is no object, by its keys: those of objects in it behind a dot."""
+    for key, value in found.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
 
 
 def _time_format(value: str) -> str | None:

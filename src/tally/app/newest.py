@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import Final
 
 from tally.config.pipeline import Pipeline
@@ -24,14 +24,12 @@ def newest_levels(kafka: KafkaPort, pipeline: Pipeline, held: KafkaSnapshot) -> 
     Raises:
         TallyError: Kafka did not answer, or refused.
     """
-    ends = chain.from_iterable(
-        (
-            (TopicPartition(topic=topic, partition=number), one)
-            for number, one in held.topics[topic].partitions.items()
-            if one.end > one.earliest
-        )
+    ends = (
+        (TopicPartition(topic=topic, partition=number), one)
         for topic in pipeline.topics
         if topic in held.topics
+        for number, one in held.topics[topic].partitions.items()
+        if one.end > one.earliest
     )
     first = {
         where: max(one.earliest, one.end - RECORDS_EACH)

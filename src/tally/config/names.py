@@ -126,3 +126,8 @@ def check_result_table(name: str) -> str:
     if name in RESERVED_TABLES or own:
         raise ValueError("one of Tally's own tables has this name, or may have it")
     return name
+
+
+def mirror_group(pipeline: str) -> str:
+    """The consumer group in which lag tools see a pipeline's offsets."""
+    return f"tally-{pipeline}"

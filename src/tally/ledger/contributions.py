@@ -73,22 +73,20 @@ def surplus(
         return {}
     keys, columns = listed(tables.keys), listed(tables.columns)
     chosen = {tuple(row[1 : 1 + len(tables.keys)]) for row in rows}
-    where = f"where `{TIME}` in %s and ({keys}) in %s"
-    which = (tuple({key[0] for key in chosen}), tuple(chosen))
+    which = f"`{TIME}` in %s and ({keys}) in %s"
+    which_c = f"c.`{TIME}` in %s and ({listed(tables.keys, 'c')}) in %s"
+    values = (tuple({key[0] for key in chosen}), tuple(chosen))
     minus = ", ".join(f"-`{s}`" for s in tables.sums)
-    is_live = (
-        "segment_id in (select s.segment_id from segment s join topic_incarnation i"
-        " using (incarnation_id) where i.pipeline = %s and s.state = 'live')"
-    )
+    # The few rows of these minutes are found first, and their segments by key.
     found = tx.rows(
         f"select {keys}, {summed(tables.sums)} from ("
-        f"  select {columns} from `{tables.result}` {where}"
-        f"   union all select {keys}, {minus} from `{tables.contributions}`"
-        f"     {where} and {is_live}"
+        f"  select {columns} from `{tables.result}` where {which}"
+        f"   union all select {keys}, {minus} from (select {listed(tables.columns, 'c')}"
+        f"     from {_live(tables)} and {which_c}) as `_live`"
         f"   union all select {keys}, {minus} from `{tables.folded}`"
-        f"     {where} and pipeline = %s"
+        f"     where pipeline = %s and {which}"
         f" ) as `_both` group by {keys}",
-        (*which, *which, pipeline, *which, pipeline),
+        (*values, pipeline, *values, pipeline, *values),
     )
     return {
         tuple(row[k] for k in tables.keys): sums
@@ -225,10 +223,7 @@ def wrong_rows(tx: Transaction, tables: Tables, pipeline: str) -> Iterator[Row]:
     keys, columns = listed(tables.keys), listed(tables.columns)
     added_up = (
         f"select {keys}, {summed(tables.sums)} from ("
-        f"  select {listed(tables.columns, 'c')} from `{tables.contributions}` c"
-        "   join segment s on s.segment_id = c.segment_id"
-        "   join topic_incarnation i on i.incarnation_id = s.incarnation_id"
-        "   where i.pipeline = %s and s.state = 'live'"
+        f"  select {listed(tables.columns, 'c')} from {_live(tables)}"
         "   union all"
         f"  select {columns} from `{tables.folded}` where pipeline = %s"
         f") as contributions group by {keys}"
@@ -249,6 +244,15 @@ def wrong_rows(tx: Transaction, tables: Tables, pipeline: str) -> Iterator[Row]:
         f" ) as both_sides group by {keys}"
         f" having `said$` is null or `summed$` is null or `said$` <> `summed$` order by {keys}",
         (pipeline, pipeline),
+    )
+
+
+def _live(tables: Tables) -> str:
+    """The live contributions ``c`` of a pipeline, with its name as the parameter."""
+    return (
+        f"`{tables.contributions}` c join segment s on s.segment_id = c.segment_id"
+        " join topic_incarnation i on i.incarnation_id = s.incarnation_id"
+        " where i.pipeline = %s and s.state = 'live'"
     )
 
 

@@ -20,6 +20,15 @@ FROM_RECORD: Final = "from_record"
 AHEAD_MAX: Final = timedelta(days=7)
 """How far a line's clock may be ahead of its record's timestamp when the year follows from it."""
 
+BEGINS_A_LINE: Final = (
+    "^(?:\\uFEFF"
+    r"|[\[(<]?(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.](?:\d{1,2}|[A-Z][a-z]{2})[-/.]\d{2,4}"
+    r"|\d{1,2}:\d{2}:\d{2}|[A-Z][a-z]{2} [ \d]\d \d{1,2}:\d{2})"
+    r'|\s*\{\s*")'
+)
+"""Java's and Python's pattern of what is a damaged line, or one of another format, and no part of
+the line before: it begins with a byte order mark, a date, a clock or a JSON object."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeRule:
@@ -66,16 +75,6 @@ def continuation_reasons(line_format: LineFormat, rule: TimeRule) -> tuple[Malfo
     if line_format.is_fixed:
         return () if rule.from_record else (MalformedReason.EMPTY_VALUE, MalformedReason.NO_TIME)
     return (MalformedReason.EMPTY_VALUE, MalformedReason.NO_MATCH)
-
-
-BEGINS_A_LINE: Final = (
-    "^(?:\\uFEFF"
-    r"|[\[(<]?(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.](?:\d{1,2}|[A-Z][a-z]{2})[-/.]\d{2,4}"
-    r"|\d{1,2}:\d{2}:\d{2}|[A-Z][a-z]{2} [ \d]\d \d{1,2}:\d{2})"
-    r'|\s*\{\s*")'
-)
-"""Java's and Python's pattern of what is a damaged line, or one of another format, and no part of
-the line before: it begins with a byte order mark, a date, a clock or a JSON object."""
 
 
 def check_zone(name: str) -> str:

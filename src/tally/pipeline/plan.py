@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
+from tally.config.names import mirror_group
 from tally.config.pipeline import Pipeline
 from tally.errors import AccessDeniedError
 from tally.ledger import batches, positions
@@ -16,7 +17,6 @@ from tally.model import Batch, KafkaSnapshot, KnownTopic, TopicPartition
 from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context
 from tally.pipeline.publish import publish
-from tally.pipeline.run import mirror_group
 from tally.planning.blocks import Block
 from tally.planning.ingest import beside, first_offsets, overtaken, plan_ingest, unreadable
 

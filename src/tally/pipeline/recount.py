@@ -8,7 +8,6 @@ than today's; it is reported as unchecked, never as correct.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.counts import CountRequest
@@ -32,9 +31,6 @@ from tally.pipeline.context import Context, KafkaPort, Reader
 
 Progress = Callable[[int, int], None]
 
-OTHER_RULES: Final = "counted under other rules"
-"""How the cause begins of what cannot be compared with today's rules."""
-
 Rows = dict[tuple[str, ...], tuple[int, ...]]
 """By minute and label values: lines, and bytes where they are measured."""
 
@@ -47,6 +43,8 @@ class Unchecked:
     """The range."""
     cause: str
     """Why it could not."""
+    by_other_rules: bool = False
+    """Whether it was counted under other rules than today's, which is no fault."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -254,15 +252,17 @@ def _keep_held(
     held, now = [], fingerprint(pipeline)
     for segment in segments:
         cause = why_not_held(segment, kafka)
-        if cause is None and segment.format_fingerprint != now:
+        by_other_rules = cause is None and segment.format_fingerprint != now
+        if by_other_rules:
             cause = (
-                f"{OTHER_RULES} than today's, {segment.format_fingerprint} by tally "
+                f"counted under other rules than today's, {segment.format_fingerprint} by tally "
                 f"{segment.committed_version}: a replay counts it by today's, {now}"
             )
         if cause is None:
             held.append(segment)
         else:
-            tally.unchecked.append(Unchecked(range=segment.range, cause=cause))
+            gap = Unchecked(range=segment.range, cause=cause, by_other_rules=by_other_rules)
+            tally.unchecked.append(gap)
     return held
 
 

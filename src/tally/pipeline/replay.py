@@ -111,7 +111,8 @@ def _check_not_open(
             continue
         found = batches.find_batches(tx, planned)
         ranges = join_ranges([s.range for batch in found for s in batch.segments], touching=True)
-        if ranges == wanted and not any(list(_other_generations(b, known)) for b in found):
+        other = (why for batch in found for why in _other_generations(batch, known))
+        if ranges == wanted and next(other, None) is None:
             raise ReplayRefusedError(
                 f"pipeline {name}: replay {replay.replay_id} is open and reprocesses exactly this "
                 f"already, requested by {replay.requested_by} ({replay.request})",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from tally.aggregates.counts import CountRequest, Counts
 from tally.aggregates.fingerprint import fingerprint
+from tally.config.names import mirror_group
 from tally.config.pipeline import Pipeline
 from tally.deliveries.contract import Result
 from tally.errors import DataLossError, RecordsMissingError, TallyError
@@ -249,11 +250,6 @@ def _check_no_record_lost(batch: Batch, totals: Mapping[TopicPartition, SegmentT
             f"batch {batch.batch_id}: Kafka holds less than what it would replace: "
             + "; ".join(fewer)
         )
-
-
-def mirror_group(pipeline: str) -> str:
-    """The consumer group in which lag tools see a pipeline's offsets."""
-    return f"tally-{pipeline}"
 
 
 def mirror_offsets(ctx: Context, pipeline: str, ranges: Sequence[OffsetRange]) -> None:

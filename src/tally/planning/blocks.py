@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from tally.config.names import mirror_group
 from tally.errors import BlockedError, MissingTopicError, OperatorError, StartInFutureError
 from tally.model import KnownTopic, Loss, LossCause, TopicPartition, TopicSnapshot
 
@@ -121,7 +122,7 @@ def forgotten(pipeline: str, topic: str) -> Block:
         partition=None,
         reason=BlockReason.TOPIC_FORGOTTEN,
         detail="the ledger does not know it, and has mirrored offsets of it to the group "
-        f"tally-{pipeline}: it was restored to a state from before its first plan",
+        f"{mirror_group(pipeline)}: it was restored to a state from before its first plan",
         next_step=f'set pipelines.{pipeline}.start = "earliest", or to the time from which it is '
         "to be counted, until it is planned",
     )

@@ -61,8 +61,8 @@ def server_command(
         REDACTION_KEY: REDACTION,
         JAVA_OPTIONS: with_logging(flags),
         "spark.local.dir": str(scratch),
-        # Tells of tasks that go on after they were cancelled: the keeper reads it in the log.
         "spark.python.daemon.module": _DAEMON,
+        # Tells of tasks that go on after they were cancelled: the keeper reads it in the log.
         "spark.task.reaper.enabled": "true",
         "spark.task.reaper.killTimeout": f"{stuck_s}s",
         "spark.connect.grpc.binding.address": LOOPBACK,

@@ -134,8 +134,8 @@ async function fill(part) {
     const fragment = page.querySelector(".fragment") ?? page.querySelector("main");
     if (code === 401) say(SIGN_IN);
     else if (fragment === null) say("Kafka's figures could not be read; what is shown is older.");
-    if (fragment === null) doubt(part);
-    if (fragment === null || isInUse(part)) return;
+    if (fragment === null) return doubt(part);
+    if (isInUse(part)) return;
     const focus = [...part.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
     part.replaceChildren(document.adoptNode(fragment));
     if (focus >= 0) [...part.querySelectorAll(FOCUSABLE)][focus]?.focus({ preventScroll: true });
