@@ -5,13 +5,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tally_local.demo.airflow_api import AirflowApi
+from tally_local.demo.airflow_api import AirflowApi, RefusedError
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.console.collector import Collector, collecting
@@ -60,12 +62,25 @@ class RunningStack:
     def run(self, dag_id: str, **conf: Any) -> str:
         """Run a DAG to its end; returns the state of the run."""
         path = f"/api/v2/dags/{dag_id}/dagRuns"
-        made = self.airflow.ask("POST", path, logical_date=None, conf=conf)
+        run_id = f"test__{uuid4().hex}"
+
+        def started() -> bool:
+            try:
+                self.airflow.ask("POST", path, dag_run_id=run_id, logical_date=None, conf=conf)
+            except RefusedError as error:
+                # Who failed may have made the run, and SQLite has one writer at a time.
+                if error.status == HTTPStatus.CONFLICT:
+                    return True
+                if error.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+                    raise
+                return False
+            return True
 
         def ended() -> str | None:
-            state = str(self.airflow.ask("GET", f"{path}/{made['dag_run_id']}")["state"])
+            state = str(self.airflow.ask("GET", f"{path}/{run_id}")["state"])
             return state if state in {"success", "failed"} else None
 
+        assert wait_until(started, 60, pause_s=1)
         return str(wait_until(ended, 600, pause_s=1))
 
     def lose(self, partition: int, lines: int) -> None:

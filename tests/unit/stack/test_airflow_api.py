@@ -43,7 +43,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.server.asked.append(("PATCH", self.path, body, self.headers["Authorization"]))
             self.server.unknown -= 1
-            status = 404 if self.server.unknown >= 0 else 200
+            status = (404, 500)[self.server.unknown % 2] if self.server.unknown >= 0 else 200
         text = json.dumps(document).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(text)))
@@ -65,7 +65,7 @@ def airflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
 
 
 def test_an_unknown_dag_is_waited_for(airflow: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same question again, as the user who logged in; if it never comes, with the cause."""
+    """The same question again, after a 500 too; if it never comes, the error has the cause."""
     airflow.unknown = 2
     api = AirflowApi(airflow.address, "ann", "s3cret")
     api.unpause("error_log")
@@ -73,7 +73,9 @@ def test_an_unknown_dag_is_waited_for(airflow: StandIn, monkeypatch: pytest.Monk
     assert airflow.asked == [question] * 3
     monkeypatch.setattr(airflow_api, "PATIENCE_S", 0.1)
     airflow.unknown = 1_000_000
-    with pytest.raises(StackError, match=r"does not know the DAG error_log .*404.*a\.py: oops"):
+    with pytest.raises(
+        StackError, match=r"does not know the DAG error_log .*(404|500).*a\.py: oops"
+    ):
         api.unpause("error_log")
 
 

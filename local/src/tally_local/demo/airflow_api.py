@@ -19,6 +19,7 @@ from tally_local.stack.stack import Stack
 REQUEST_TIMEOUT_S: Final = 10
 PATIENCE_S: Final = 180
 PAUSE_S: Final = 1.0
+ANSWER_CHARACTERS: Final = 500
 
 
 class RefusedError(StackError):
@@ -61,14 +62,14 @@ class AirflowApi:
         return cls(str(status.address), ADMIN, password, timeout_s=timeout_s)
 
     def unpause(self, dag_id: str) -> None:
-        """Unpause a DAG; waits until Airflow has parsed it.
+        """Unpause a DAG; waits until Airflow has parsed it and its database is free.
 
         Raises:
             StackError: Airflow did not know the DAG in time; its import errors are in the message.
         """
         headers = self.login()
         parsed = Retrying(
-            retry=retry_if_exception(_is_not_found),
+            retry=retry_if_exception(_is_transient),
             stop=stop_after_delay(PATIENCE_S),
             wait=wait_fixed(PAUSE_S),
             reraise=True,
@@ -128,7 +129,8 @@ class AirflowApi:
         except httpx.HTTPStatusError as error:
             status = error.response.status_code
             raise RefusedError(
-                f"Airflow at {self.address} refused {method} {path} with {status}",
+                f"Airflow at {self.address} refused {method} {path} with {status}: "
+                f"{error.response.text[:ANSWER_CHARACTERS]}",
                 status=status,
                 next_step="look at Airflow's log below .tally/logs",
             ) from error
@@ -139,6 +141,8 @@ class AirflowApi:
             ) from error
 
 
-def _is_not_found(error: BaseException) -> bool:
-    """Whether Airflow has not parsed the DAG yet."""
-    return isinstance(error, RefusedError) and error.status == HTTPStatus.NOT_FOUND
+def _is_transient(error: BaseException) -> bool:
+    """Whether Airflow has not parsed the DAG yet, or its SQLite was locked by another writer."""
+    return isinstance(error, RefusedError) and (
+        error.status == HTTPStatus.NOT_FOUND or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    )

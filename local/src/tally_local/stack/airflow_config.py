@@ -48,6 +48,8 @@ def airflow_cfg(
             "execution_api_server_url": f"{url}/execution/",
             "min_serialized_dag_update_interval": 5,
         },
+        # SQLite has one writer at a time; by default another gives up after 5 s.
+        "database": {"sql_alchemy_conn": f"sqlite:///{folder / 'airflow.db'}?timeout=60"},
         # No log server runs (see airflow_server.SHIM), so the API server must read the log files.
         "logging": {"worker_log_server_port": 1, "trigger_log_server_port": 1},
         "api": {
