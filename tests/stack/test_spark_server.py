@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -134,6 +135,38 @@ def test_a_server_whose_task_does_not_end_is_replaced(stack: Stack) -> None:
         wait_until(lambda: has_ended(before))
     wait_until(lambda: counts(settings(stack)))
     assert "keeper: a task of the server went on after it was cancelled" in log(stack)
+
+
+HOLDS_ALL_SLOTS = """
+import json, os, signal, sys
+from tally.config.servers import SparkSettings
+from tally.spark.connect import connect_session
+
+def stop(batches):
+    os.kill(os.getpid(), signal.SIGSTOP)
+    yield from batches
+
+with connect_session(SparkSettings.model_validate(json.loads(sys.argv[1])), {}) as session:
+    session.range(0, 4, 1, 4).mapInArrow(stop, "id bigint").collect()
+"""
+
+
+def test_workers_that_a_killed_driver_has_left_hold_no_slot(stack: Stack) -> None:
+    """Spark's own patience with a driver that is gone is five minutes."""
+    server = settings(stack)
+    keys = {"master": server.master, "connect_token": server.connect_token.get_secret_value()}
+    before = jvm(stack)
+
+    def stopped() -> list[psutil.Process]:
+        return [p for p in before.children(recursive=True) if p.status() == psutil.STATUS_STOPPED]
+
+    with subprocess.Popen([sys.executable, "-c", HOLDS_ALL_SLOTS, json.dumps(keys)]) as driver:
+        wait_until(lambda: len(stopped()) == 2)
+        driver.kill()
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(counts, server).result(240)
+    wait_until(lambda: not stopped())
+    assert before.is_running()
 
 
 def test_a_hung_server_is_started_again(stack: Stack) -> None:

@@ -49,7 +49,7 @@ def server_command(
             sends a token without TLS to ``localhost`` alone.
         scratch: A folder for its temporary files.
         memory: Its heap, in Java's notation.
-        stuck_s: Seconds that a cancelled task may go on.
+        stuck_s: Seconds that a cancelled task may go on, or the work for a driver that is gone.
 
     Raises:
         JarsMissingError: The connector's jars are not there.
@@ -65,6 +65,11 @@ def server_command(
         # Tells of tasks that go on after they were cancelled: the keeper reads it in the log.
         "spark.task.reaper.enabled": "true",
         "spark.task.reaper.killTimeout": f"{stuck_s}s",
+        # By default Spark goes on for a driver that is gone for five minutes.
+        "spark.connect.execute.manager.detachedTimeout": f"{stuck_s}s",
+        "spark.connect.execute.manager.maintenanceInterval": "10s",
+        # No other session finds a worker again, and Spark would keep it for a minute.
+        "spark.python.worker.reuse": "false",
         "spark.connect.grpc.binding.address": LOOPBACK,
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.grpc.port.maxRetries": "0",

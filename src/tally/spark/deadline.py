@@ -61,8 +61,9 @@ def deadline(session: SparkSession, seconds: float) -> Iterator[None]:
 def _timeout(seconds: float) -> CountTimeoutError:
     return CountTimeoutError(
         f"Spark has not counted the ranges in {seconds:g} s, and was ended",
-        next_step="find out which: a line that keeps the pattern of line_format busy (make it "
-        "stricter), or too large a batch (lower max_records_per_partition, or raise patience_s)",
+        next_step="find out which: too large a batch (lower max_records_per_partition, or raise "
+        "patience_s), other work on the same Spark (its log, top), or a line that keeps the "
+        "pattern of line_format busy (make it stricter)",
     )
 
 

@@ -2,7 +2,7 @@
 
 Each session of a Spark Connect server has one of its own on each executor, and Spark ends it with
 the executor: a warm server would gather one of 35 MiB with each batch. Spark starts another one
-where it finds none.
+where it finds none. Workers are used once, as no other session finds them again.
 
 Usage: ``python -m tally.spark.python_daemon WORKER_MODULE``, by ``spark.python.daemon.module``.
 """
@@ -15,9 +15,11 @@ from typing import Final
 
 from pyspark.daemon import manager
 
-IDLE_S: Final = 60.0
-"""Seconds without a worker. Spark itself ends a worker that has had nothing to do for a minute."""
-CHECK_S: Final = 5.0
+import tally.config.settings  # noqa: F401 - half of what a worker would import, and no thread
+
+IDLE_S: Final = 10.0
+"""Seconds without a worker."""
+CHECK_S: Final = 2.0
 
 
 def main() -> None:

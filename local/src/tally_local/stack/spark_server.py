@@ -31,7 +31,8 @@ class SparkServer:
         credentials: The stack's, the token among them.
         cluster: The master of the cluster on which it counts; in its own JVM when None.
         hung_s: Seconds without an answer after which the JVM is replaced.
-        stuck_s: Seconds that a cancelled task may go on before the JVM is replaced.
+        stuck_s: Seconds that a cancelled task may go on before the JVM is replaced, and the work
+            for a driver that is gone before it is cancelled.
     """
 
     part = Part.SPARK
