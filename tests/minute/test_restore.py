@@ -18,7 +18,7 @@ from tally.pipeline.context import Reader
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.minute import steps
-from tests.minute.deliveries import COUNTED, delivered
+from tests.minute.deliveries import COUNTED, LINES, delivered
 from tests.python_reader import OpenSet, Work
 
 pytestmark = pytest.mark.stack
@@ -150,3 +150,22 @@ def test_a_set_of_lines_never_has_the_number_of_an_earlier_one(
     kept.run_all([batch_id])
     assert steps.audited(kept) == COUNTED
     assert len(kept.kept()) == sum(COUNTED.values())
+
+
+@pytest.mark.parametrize("delivery", ["rows", "files"])
+def test_lines_of_a_set_that_a_restored_ledger_does_not_know_are_seen_once(
+    delivery: str, migrated: Stack, tmp_path: Path
+) -> None:
+    """One of a later replay may reach over the offsets at which the older ledger goes on."""
+    world = delivered(delivery, migrated, tmp_path, partitions=1)
+    world.count_lines()
+    until = len(LINES) + 1
+    world.execute(f"update `{world.pipeline.rows_view}__sets` set until_offset = {until}")
+    world.count_lines()
+    ours = [(0, offset) for offset in (4, 5, 7)]
+    assert world.kept("partition_id, record_offset") == ours
+    (violation,) = world.audit().violations
+    assert "readers do not see its set" in violation.detail
+    world.replay()
+    assert steps.audited(world) == {minute: 2 * count for minute, count in COUNTED.items()}
+    assert world.kept("partition_id, record_offset") == [(0, 0), (0, 1), (0, 3), *ours]

@@ -967,11 +967,20 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a set that becomes live replaces those of its range",
-        where="tally.deliveries.set_store:SetStore.publish",
-        before="and state = 'live' and cluster_id",
-        after="and state = 'open' and cluster_id",
+        where="tally.deliveries.set_store:SetStore._drop_live",
+        before="and cluster_id = %s and state = 'live'",
+        after="and cluster_id = %s and state = 'open'",
         tests=(
             f"{ROWS}::test_rows_are_shown_by_the_next_run_when_a_driver_is_killed_behind_its_commit",
+        ),
+    ),
+    Mutant(
+        guard="a set that becomes live replaces one that reaches into its range",
+        where="tally.deliveries.set_store:SetStore._drop_live",
+        before='below["until_offset"] > from_offset else',
+        after='below["until_offset"] < from_offset else',
+        tests=(
+            f"{RESTORE}::test_lines_of_a_set_that_a_restored_ledger_does_not_know_are_seen_once",
         ),
     ),
     Mutant(

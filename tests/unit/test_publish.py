@@ -9,7 +9,8 @@ from tests.unit.values import pipeline
 
 from tally.config.servers import MySQLSettings
 from tally.deliveries.choice import store_in
-from tally.deliveries.set_store import KeptMinute, WaitingSet
+from tally.deliveries.content import KeptMinute
+from tally.deliveries.set_store import WaitingSet
 from tally.errors import PackageMissingError
 from tally.ledger.row_sets import FoldedRange, Standing
 from tally.model import SegmentState

@@ -174,3 +174,44 @@ class Content(Protocol):
         Args:
             known: Tells which of some keys are those of sets.
         """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptMinute:
+    """How many rows of a live set are of one minute."""
+
+    segment_id: int
+    """The segment."""
+    set_id: int
+    """The set."""
+    cluster_id: str
+    """Kafka's cluster."""
+    topic_id: str
+    """Kafka's id of the topic."""
+    partition_id: int
+    """The partition."""
+    from_offset: int
+    """The first offset of the segment."""
+    log_time: str | None
+    """The minute, ``YYYY-MM-DD HH:MM:00``; None for a set without rows."""
+    rows: int
+    """How many."""
+    trouble: str = ""
+    """Why the lines of the set cannot be read; '' when they can."""
+
+
+def kept_minutes(place: SetPlace, found: Found) -> Iterator[KeptMinute]:
+    """What was found of a set; one minute without a time when that is nothing."""
+    minutes: dict[str | None, int] = dict(sorted(found.minutes.items()))
+    for log_time, lines in (minutes or {None: 0}).items():
+        yield KeptMinute(
+            segment_id=place.segment_id,
+            set_id=place.set_id,
+            cluster_id=place.cluster_id,
+            topic_id=place.topic_id,
+            partition_id=place.partition_id,
+            from_offset=place.from_offset,
+            log_time=log_time,
+            rows=lines,
+            trouble=found.trouble,
+        )

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tally.deliveries.content import PLACE, Found, LineWriter, SetPlace
+from tally.deliveries.content import PLACE, Found, KeptMinute, LineWriter, SetPlace, kept_minutes
 from tally.deliveries.set_tables import SetTables
 from tally.errors import DataLossError, FencedError, MySQLUnavailableError
 from tally.model import Batch, RowSet, Segment
@@ -38,30 +38,6 @@ class WaitingSet:
     """The segment whose lines it has."""
     attempt: int
     """The attempt of the batch that has written it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeptMinute:
-    """How many rows of a live set are of one minute."""
-
-    segment_id: int
-    """The segment."""
-    set_id: int
-    """The set."""
-    cluster_id: str
-    """Kafka's cluster."""
-    topic_id: str
-    """Kafka's id of the topic."""
-    partition_id: int
-    """The partition."""
-    from_offset: int
-    """The first offset of the segment."""
-    log_time: str | None
-    """The minute, ``YYYY-MM-DD HH:MM:00``; None for a set without rows."""
-    rows: int
-    """How many."""
-    trouble: str = ""
-    """Why the lines of the set cannot be read; '' when they can."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -213,18 +189,32 @@ class SetStore(SetTables):
                 " order by set_id for update",
                 (live or [0],),
             ):
-                # What it replaces lies within its range, as segments are replaced whole.
-                tx.execute(
-                    f"update `{self.sets}` set state = 'dropped' where topic_id = %s"
-                    " and partition_id = %s and state = 'live' and cluster_id = %s"
-                    " and from_offset >= %s and from_offset < %s",
-                    [one[column] for column in _RANGE],
-                )
+                self._drop_live(tx, [one[column] for column in _RANGE])
                 tx.execute(
                     f"update `{self.sets}` set state = 'live' where set_id = %s", (one["set_id"],)
                 )
 
         self._until_answered(work)
+
+    def _drop_live(self, tx: Transaction, replaced: Sequence[Any]) -> None:
+        """Drop the live sets of a range: readers see no line twice.
+
+        They lie within it, as segments are replaced whole. But one that a restored ledger does not
+        know may reach into it from below; of those that begin there only the last one can.
+        """
+        *place, from_offset, until_offset = replaced
+        live = "topic_id = %s and partition_id = %s and cluster_id = %s and state = 'live'"
+        below = tx.row(
+            f"select set_id, until_offset from `{self.sets}` where {live} and from_offset < %s"
+            " order by from_offset desc limit 1",
+            (*place, from_offset),
+        )
+        reaching = below["set_id"] if below and below["until_offset"] > from_offset else None
+        tx.execute(
+            f"update `{self.sets}` set state = 'dropped' where {live}"
+            " and (from_offset >= %s and from_offset < %s or set_id = %s)",
+            (*place, from_offset, until_offset, reaching),
+        )
 
     def delete_dropped(self) -> None:
         """Delete the lines of dropped sets, then the sets: a late writer finds neither."""
@@ -297,7 +287,7 @@ class SetStore(SetTables):
                 last = places[-1].set_id
                 found = self.content.find(tx, places)
             for place in places:
-                yield from _minutes(place, found.get(place.set_id, Found(minutes={})))
+                yield from kept_minutes(place, found.get(place.set_id, Found(minutes={})))
 
     def _packet_bytes(self) -> int:
         """The longest statement that the server takes."""
@@ -331,20 +321,3 @@ class SetStore(SetTables):
             "times in a row",
             next_step="run it again once MySQL keeps its connections; it is safe",
         ) from unanswered
-
-
-def _minutes(place: SetPlace, found: Found) -> Iterator[KeptMinute]:
-    """What was found of a set; one minute without a time when that is nothing."""
-    minutes: dict[str | None, int] = dict(sorted(found.minutes.items()))
-    for log_time, lines in (minutes or {None: 0}).items():
-        yield KeptMinute(
-            segment_id=place.segment_id,
-            set_id=place.set_id,
-            cluster_id=place.cluster_id,
-            topic_id=place.topic_id,
-            partition_id=place.partition_id,
-            from_offset=place.from_offset,
-            log_time=log_time,
-            rows=lines,
-            trouble=found.trouble,
-        )

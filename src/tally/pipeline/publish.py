@@ -15,7 +15,8 @@ from operator import attrgetter
 
 from tally.config.pipeline import Pipeline
 from tally.deliveries.choice import store_by
-from tally.deliveries.set_store import KeptMinute, SetStore, WaitingSet
+from tally.deliveries.content import KeptMinute
+from tally.deliveries.set_store import SetStore, WaitingSet
 from tally.errors import TallyError
 from tally.ledger.invariants import Violation
 from tally.ledger.row_sets import (
