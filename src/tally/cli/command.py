@@ -1,10 +1,15 @@
 """A command whose help ends with examples that can be pasted."""
 
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Final
 
 import click
+
+_WORD: Final = re.compile(r"(?:--[\w-]+ (?!-))?(?:'[^']*'|[^\s'])+")
+"""A word of an example, with its blanks in quotes; an option stays with its value."""
+_CONTINUES: Final = " \\"
 
 
 class Command(click.Command):
@@ -21,7 +26,7 @@ class Command(click.Command):
         self.examples = tuple(examples)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The examples, one to a line and never wrapped."""
+        """The examples, never wrapped within a word."""
         write_examples(formatter, self.examples)
         super().format_epilog(ctx, formatter)
 
@@ -50,7 +55,17 @@ class Group(click.Group):
 
 
 def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
-    """A section of examples."""
+    """A section of examples; where one is too wide, the shell continues it on the next line."""
     with formatter.section("Examples" if len(examples) > 1 else "Example"):
         for example in examples:
-            formatter.write(f"{'':{formatter.current_indent}}{example}\n")
+            formatter.write(f"{_continued(example, formatter)}\n")
+
+
+def _continued(example: str, formatter: click.HelpFormatter) -> str:
+    lines = [" " * formatter.current_indent]
+    for word in _WORD.findall(example):
+        if len(lines[-1]) + len(word) + len(_CONTINUES) > formatter.width and lines[-1].strip():
+            lines[-1] += _CONTINUES
+            lines.append(" " * formatter.current_indent * 2)
+        lines[-1] += word if lines[-1].isspace() else f" {word}"
+    return "\n".join(lines)

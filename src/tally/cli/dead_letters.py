@@ -43,7 +43,10 @@ VALUE_CHARACTERS = 120
     help="Only of this batch.",
 )
 @click.option(
-    "--reason", type=click.Choice([str(r) for r in MalformedReason]), help="Only with this reason."
+    "--reason",
+    metavar="REASON",
+    type=click.Choice([str(r) for r in MalformedReason]),
+    help="Only with this reason.",
 )
 @click.option("--partition", metavar="TOPIC/NUMBER", help="Only of this partition.")
 @click.option(
@@ -73,7 +76,11 @@ def dead_letters(app: App, /, pipeline: str | None, partition: str | None, **oth
 
     They are kept with their offset and the reason, and are no part of the result. Unprintable bytes
     are escaped, and long values are cut here; --json has all the bytes that are kept, in base64.
-    """
+
+    \b
+    REASON is null-value, empty-value, no-match, no-time, time-invalid,
+    time-out-of-range or no-level.
+    """  # noqa: D301 - click keeps the lines behind a backspace
     request = DeadLettersRequest(
         pipeline=app.pipeline(pipeline),
         partition=None if partition is None else read_partition(partition, "--partition"),

@@ -13,6 +13,7 @@ from tally import __version__
 from tally.cli import json_reference
 from tally.cli.reference import render
 from tally.cli.tree import cli, help_of, sections, walk
+from tally.lines.format import MalformedReason
 
 COMMANDS = {path: c for path, c in walk().items() if not isinstance(c, click.Group)}
 READING = {
@@ -34,6 +35,19 @@ def test_every_help_has_an_example_of_its_command() -> None:
     for path, command in COMMANDS.items():
         lines = [line.strip() for line in help_of(path, command).splitlines()]
         assert any(line.startswith(" ".join(path)) for line in lines), path
+
+
+def test_a_help_fits_a_terminal_of_80_columns() -> None:
+    """An example that does not is continued as a shell continues it; no reason is broken."""
+    helps = {path: help_of(path, command, 78) for path, command in walk().items()}
+    assert [line for text in helps.values() for line in text.splitlines() if len(line) > 78] == []
+    for path, command in COMMANDS.items():
+        joined = re.sub(r" \\\n +", " ", helps[path])
+        assert [example for example in command.examples if f"  {example}" not in joined] == []
+    with_value = "  tally replay --range alog/0:300-310 --range alog/3:0-50 \\\n    --reason '"
+    assert with_value in helps["tally", "replay"]
+    reasons = helps["tally", "dead-letters"]
+    assert [reason for reason in MalformedReason if reason not in reasons] == []
 
 
 def test_what_reads_or_decides_offers_json_and_a_decision_asks_for_a_reason() -> None:
