@@ -82,6 +82,10 @@ def _show_batch(app: App, batch: BatchView) -> None:
             batch.abandoned_at and f"{moment(batch.abandoned_at)} by {batch.abandoned_by}",
         ),
         ("reason", batch.reason),
+        (
+            "pruned",
+            batch.pruned_at and f"{moment(batch.pruned_at)}: the sums and ranges below lack that",
+        ),
         ("offsets", number(batch.offsets)),
         ("records", batch.records is not None and _sums(batch)),
     ]
