@@ -10,6 +10,7 @@ from tally.cli import completion
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import (
+    BATCH,
     json_option,
     limit_option,
     pass_app,
@@ -37,7 +38,7 @@ VALUE_CHARACTERS = 120
 @click.option(
     "--batch",
     "batch_id",
-    type=click.IntRange(min=1),
+    type=BATCH,
     metavar="BATCH",
     shell_complete=completion.batches,
     help="Only of this batch.",
@@ -106,7 +107,5 @@ def dead_letters(app: App, /, pipeline: str | None, partition: str | None, **oth
         numbers=["BATCH", "OFFSET", "BYTES"],
         texts=["VALUE"],
     )
-    if not view.dead_letters:
-        app.out.line("none")
     if len(view.dead_letters) == request.limit:
         app.out.line(f"{request.limit:,} shown, there may be more: --limit N")

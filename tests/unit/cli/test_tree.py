@@ -11,6 +11,7 @@ from tests.unit.sources import DOCS, text
 
 from tally import __version__
 from tally.cli import json_reference
+from tally.cli.options import Number
 from tally.cli.reference import render
 from tally.cli.tree import cli, help_of, sections, walk
 from tally.lines.format import MalformedReason
@@ -98,6 +99,23 @@ def test_what_is_misspelt_is_answered_with_what_is_like_it() -> None:
         with pytest.raises(click.UsageError) as caught:
             cli.main(words, standalone_mode=False)
         assert re.search(answer, caught.value.format_message())
+
+
+def test_a_word_in_place_of_a_number_is_answered_with_what_is_expected() -> None:
+    """Whatever takes a number; it never reads anything before."""
+    for words, answer in (
+        (["run", "error_log"], "'error_log' is not the number of a batch; name .* with --pipeline"),
+        (["replay", "--partition", "alog/0"], "'alog/0' is not a partition's number, .* --topic"),
+        (["replay", "--resume", "x"], "'x' is not the number of a replay, as tally replays"),
+        (["show", "error_log"], "'error_log' is not the number of a batch, as tally batches"),
+        (["show", "0"], "0 is not in the range x>=1"),
+    ):
+        with pytest.raises(click.UsageError) as caught:
+            cli.main(words, standalone_mode=False)
+        assert re.search(answer, caught.value.format_message())
+    types = {type(each.type) for command in COMMANDS.values() for each in command.params}
+    assert Number in types
+    assert types.isdisjoint({click.IntRange, type(click.INT)})
 
 
 def test_version_says_what_is_installed(capsys: pytest.CaptureFixture[str]) -> None:
