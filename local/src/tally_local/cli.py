@@ -50,8 +50,11 @@ def up(app: App, parts: tuple[str, ...], cluster: bool, foreground: bool) -> Non
     if cluster:
         wanted = (*wanted, Part.CLUSTER)
     if not foreground:
-        _show(app, stack.up(wanted))
-        _make_ready(app, stack)
+        from tally_local.first_use import own_name, telling_what_runs  # noqa: PLC0415 - clients
+
+        with telling_what_runs(stack, app.out.note, own_name()):
+            _show(app, stack.up(wanted))
+            _make_ready(app, stack)
         return
     try:
         with stack.foreground(wanted) as states:

@@ -4,7 +4,8 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from tally.mysql.transactions import Database
 from tally_local.stack.airflow_config import ADMIN
 from tally_local.stack.mysql_server import DATABASE, USER
 from tally_local.stack.server import Part, PartState, PartStatus
+from tally_local.stack.stack import Stack
 
 PARTITIONS: Final = 4
 """Of a topic that the local stack creates."""
@@ -46,6 +48,24 @@ def prepare(settings: Settings, parts: Sequence[PartStatus]) -> list[str]:
             if kafka.create_topic(topic, PARTITIONS)
         ]
     return done
+
+
+@contextmanager
+def telling_what_runs(stack: Stack, say: Callable[[str], None], tally: str) -> Iterator[None]:
+    """When the block ends early, also by Ctrl-C, say which servers it has left running.
+
+    Args:
+        stack: The stack that the block starts.
+        say: Takes the sentence.
+        tally: How this shell calls Tally.
+    """
+    try:
+        yield
+    except BaseException:
+        if running := _running(stack.status()):
+            names = ", ".join(running)
+            say(f"still running: {names}; {tally} up continues, {tally} down stops them")
+        raise
 
 
 def directions(

@@ -43,15 +43,18 @@ class Group(click.Group):
         if not is_option and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
             known = self.list_commands(ctx)
             close = get_close_matches(name, known)
-            ctx.fail(
-                f"there is no command {name!r}; "
-                + (
-                    f"did you mean {' or '.join(close)}?"
-                    if close
-                    else f"there are {', '.join(known)}"
-                )
-            )
+            instead = f"did you mean {' or '.join(close)}?" if close else self.instead(args, known)
+            ctx.fail(f"there is no command {name!r}; {instead}")
         return super().resolve_command(ctx, args)
+
+    def instead(self, args: Sequence[str], known: Sequence[str]) -> str:  # noqa: ARG002
+        """What is said of words that begin with no command and nothing like one.
+
+        Args:
+            args: The words.
+            known: The commands.
+        """
+        return f"there are {', '.join(known)}"
 
 
 def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:

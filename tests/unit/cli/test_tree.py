@@ -94,6 +94,7 @@ def test_what_is_misspelt_is_answered_with_what_is_like_it() -> None:
         (["frobnicate"], r"no command 'frobnicate'; there are .*status, pipelines"),
         (["stauts"], "no command 'stauts'; did you mean status"),
         (["losses", "acept"], "no command 'acept'; did you mean accept"),
+        (["airflow", "dags", "list"], "Airflow's is called by: tally airflow cli dags list"),
         (["status", "--jsno"], "No such option.*--json"),
     ):
         with pytest.raises(click.UsageError) as caught:

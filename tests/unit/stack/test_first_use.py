@@ -6,15 +6,17 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from tests.unit.stack.test_start import StandIn
 from tests.unit.values import kafka
 
 from tally.config.loading import load_settings
 from tally.errors import UsageError
 from tally.testing.kafka import FixedKafka
-from tally_local.first_use import directions, own_name
+from tally_local.first_use import directions, own_name, telling_what_runs
 from tally_local.kafka_tools import TOOLS, check_reachable, command
 from tally_local.stack.credentials import Credentials
 from tally_local.stack.server import Part, PartState, PartStatus
+from tally_local.stack.stack import Stack
 
 FIRST = '[pipelines.first]\ntopics = ["a-topic"]\n'
 
@@ -73,6 +75,23 @@ def test_what_does_not_run_is_not_named(tmp_path: Path) -> None:
     """Without both Kafka and MySQL there is nothing to do next."""
     crashed = running(Part.MYSQL, PartState.CRASHED)
     assert said(tmp_path, FIRST, running(Part.KAFKA), crashed) == ["Kafka:   at-kafka"]
+
+
+def test_a_start_that_is_stopped_says_what_it_has_left_running(tmp_path: Path) -> None:
+    """And how to stop it; where nothing was started there is nothing to say."""
+    told: list[str] = []
+    stack = Stack(project=tmp_path, servers=lambda _: StandIn())
+
+    def stopped() -> None:
+        with telling_what_runs(stack, told.append, "./tally"):
+            raise KeyboardInterrupt
+
+    for start in (list[Part](), [Part.MYSQL]):
+        stack.up(start)
+        with pytest.raises(KeyboardInterrupt):
+            stopped()
+    stack.down()
+    assert told == ["still running: mysql; ./tally up continues, ./tally down stops them"]
 
 
 def test_the_program_is_called_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
