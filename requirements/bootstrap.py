@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 OLDEST_PYTHON = (3, 11)
@@ -23,6 +23,8 @@ PROJECT = Path(__file__).resolve().parent.parent
 FOLDER = PROJECT / ".tally"
 VENV = FOLDER / "venv"
 STAMP = FOLDER / "setup.stamp"
+TICK_S = 5
+"""Seconds between two signs of life on a terminal."""
 # Whatever changes the result of a set-up is part of its stamp.
 INPUTS = (
     "requirements/bootstrap.py",
@@ -91,11 +93,10 @@ def _set_up() -> None:
     )
     _say("Python packages from PyPI: Spark, Airflow and the rest (about 900 MB the first time)")
     uv = [str(VENV / "bin/uv"), "pip"]
-    # On a terminal uv shows bars; elsewhere its list of packages helps nobody.
-    quiet = [] if sys.stderr.isatty() else ["--quiet"]
+    # Its list of 180 packages would push everything else off the screen.
     _run(
         [
-            *(*uv, "sync", *quiet, "--python", python, "--require-hashes"),
+            *(*uv, "sync", "--quiet", "--python", python, "--require-hashes"),
             *("--no-build-isolation", "--only-binary", ":all:"),
             *("--no-binary", "pyspark", "--no-binary", "pyspark-client"),
             "requirements/locked.txt",
@@ -143,7 +144,15 @@ def _run(argv: list[str]) -> None:
     for theirs, uvs in UV_NAMES.items():
         if theirs in environment:
             environment.setdefault(uvs, environment[theirs])
-    subprocess.run(argv, cwd=PROJECT, env=environment, check=True)
+    started = time.monotonic()
+    with subprocess.Popen(argv, cwd=PROJECT, env=environment) as process:
+        while process.poll() is None:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(TICK_S)
+            if process.returncode is None and sys.stderr.isatty():
+                _say(f"{time.monotonic() - started:.0f} s", end="\r")
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, argv)
 
 
 def _program(argv: list[str]) -> str:
@@ -161,8 +170,8 @@ def _lock() -> Iterator[None]:
         yield
 
 
-def _say(message: str) -> None:
-    sys.stderr.write(f"set-up: {message}\n")
+def _say(message: str, end: str = "\n") -> None:
+    sys.stderr.write(f"set-up: {message}{end}")
     sys.stderr.flush()
 
 

@@ -20,6 +20,7 @@ CREATE TABLE `batch` (
   `abandoned_at` datetime(6) DEFAULT NULL,
   `abandoned_by` varchar(250) DEFAULT NULL,
   `reason` varchar(1000) DEFAULT NULL,
+  `pruned_at` datetime(6) DEFAULT NULL,
   `replay_id` bigint unsigned DEFAULT NULL,
   `open_ingest` varchar(95) CHARACTER SET ascii COLLATE ascii_bin GENERATED ALWAYS AS ((case when ((`kind` = _utf8mb4'ingest') and (`state` = _utf8mb4'planned')) then concat(`pipeline`,`lane`) end)) STORED,
   `is_dense` tinyint(1) DEFAULT NULL,

@@ -83,7 +83,8 @@ def own_folder(parent: Path | None = None) -> Path:
         raise ConfigError(
             f"{folder} is to hold temporary files and secrets, but it is not a folder that only "
             "this user can access",
-            next_step=f"see who made it: ls -ld '{folder}'; then delete it",
+            next_step=f"see whose it is: ls -ld '{folder}'; then delete it, or, if it is another "
+            "user's, set TMPDIR to a folder of your own",
         )
     return folder
 

@@ -229,8 +229,9 @@ def test_a_folder_that_others_may_have_prepared_is_refused(
     if trap == "of another user":
         monkeypatch.setattr(os, "geteuid", lambda: 4711)
         runtime.rename(tmp_path / "tally-4711")
-    with pytest.raises(ConfigError, match="ls -ld"), secrets_file(settings):
+    with pytest.raises(ConfigError, match="ls -ld") as raised, secrets_file(settings):
         pass
+    assert "TMPDIR" in raised.value.next_step  # the only way past a folder of another user
     assert not list(tmp_path.rglob("secrets-*"))
 
 

@@ -98,7 +98,7 @@ def test_minutes_under_other_rules_are_told_with_their_replay(tally: Call, world
         "gone": 2,
         "replayed": 2,
         "replay": f"tally replay {world.name} --minute '2017-07-30 14:02'"
-        " --to-minute '2017-07-30 14:03' --reason …",
+        " --to-minute '2017-07-30 14:03' --reason '…'",
     }
     text = tally("counts").stdout.splitlines()
     assert text[0].split() == ["MINUTE", "LINES", "RULES"]
@@ -281,6 +281,7 @@ def test_dead_letters_are_found_by_partition_and_text(tally: Call, world: World)
         (("--since", "today"), "2026-11-20T14:05:00Z"),
         (("--partition", f"{world.topic}/99"), f"has never read {world.topic}/99"),
         (("--partition", "other/0"), "has never read other/0"),
+        (("--batch", "4000000000"), "the ledger has no batch 4000000000"),
         (("--text", "needle"), "a text is looked for among the dead letters of a batch"),
         (("--partition", "0"), "--partition = '0' is no partition"),
     ):

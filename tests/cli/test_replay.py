@@ -53,6 +53,11 @@ def test_a_dry_run_shows_all_and_writes_nothing(tally: Call, world: World, tmp_p
     assert other.document["preview"]["asked"] == []
     missing = str(tmp_path / "none.csv")
     tally("replay", "--from-file", missing, "--dry-run").ends(2, "cannot be read")
+    # A name that is unknown is told before what else is missing.
+    tally("replay", world.topic + "x", "--dry-run").ends(2, "pipeline-unknown")
+    tally("replay", "--range", "alo/0:0-1", "--dry-run").ends(2, "unknown topic alo: ")
+    tally("replay", "--range", f"{world.topic}/9:0-1", "--dry-run").ends(2, "unknown partition")
+    tally("replay", "--batch", "2").ends(2, "say why", "next: the same command with --reason '…'")
     assert replays(world) == []
     assert len(world.batches()) == 4
 

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tally.errors import ReplayRefusedError
+from tally.ledger.reading import BatchRecord, list_batches
 from tally.pipeline.prune import Pruned, prune
 from tally.pipeline.recount import recount
 from tally.planning.replay_request import BoundsAsked
@@ -68,6 +69,26 @@ def test_what_kafka_has_lost_is_folded_and_the_result_stays(world: World) -> Non
     pruned(world)
     assert segments(world) == [(0, 10, "folded"), (12, 14, "folded")]
     assert steps.audited(world) == {**COUNTS, AT: COUNTS[AT] + 2}
+
+
+def test_a_batch_says_that_it_lacks_what_was_pruned(world: World) -> None:
+    """Its other partition has 2 of its 5 lines."""
+    world.produce([ERROR] * 3, 0)
+    world.produce([ERROR] * 2, 1)
+    assert world.minute() is not None
+    (record,) = listed(world)
+    assert (record.standing, record.records, record.pruned_at) == ("committed", 5, None)
+    world.delete_records(0, 3)
+    assert pruned(world).segments == 1
+    assert [(r.standing, r.records) for r in listed(world)] == [
+        ("committed", 3),  # the folded one
+        ("committed, partly pruned", 2),
+    ]
+
+
+def listed(world: World) -> list[BatchRecord]:
+    with world.database.transaction(read_only=True) as tx:
+        return list_batches(tx, world.name, limit=10)
 
 
 def folded(world: World) -> list[int]:

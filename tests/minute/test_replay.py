@@ -1,5 +1,6 @@
 """Replays on real Kafka and MySQL: a reprocessed range replaces its earlier counts."""
 
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -116,10 +117,13 @@ def test_what_cannot_be_reprocessed_is_refused(world: World) -> None:
     steps.count(world, [ERROR] * 3, [ERROR] * 3)
     for what, why in (
         (asked(world, (4, 7)), "counted up to 6"),
-        (asked(world, (0, 1), partition=7), "not counted this partition"),
-        (requests.BoundsAsked(topic=world.topic, partitions=(9,)), "no partition 9"),
+        (
+            asked(world, (0, 1), partition=7),
+            r"unknown partition .*/7: .* has counted \d partitions?",
+        ),
+        (requests.BoundsAsked(topic=world.topic, partitions=(9,)), "unknown partition .*/9"),
         (requests.BoundsAsked(from_offset=4, until_offset=4), "from must be smaller"),
-        (requests.BoundsAsked(topic="other"), "has not counted the topic"),
+        (requests.BoundsAsked(topic="other"), "unknown topic other: pipeline .* has counted"),
     ):
         with pytest.raises(errors.ReplayRefusedError, match=why):
             world.ask_replay(what)
@@ -341,7 +345,7 @@ def test_a_hole_in_a_first_time_backfill_says_what_to_do(world: World) -> None:
     steps.count(world, [ERROR])
     with pytest.raises(errors.RecordsMissingError) as caught:
         replay(world, asked(world, (0, 2)))
-    assert caught.value.next_step.startswith("tally abandon")
+    assert re.search(r": tally abandon \d+ --reason '…'$", caught.value.next_step)
 
 
 def test_compaction_since_the_first_count_erases_nothing(world: World) -> None:

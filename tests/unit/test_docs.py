@@ -200,6 +200,16 @@ def test_the_runbook_lists_exit_codes_and_oldest_servers_as_they_are() -> None:
     assert named == {"docs/runbook.md": SERVER_NEEDED.split(", or ")}
 
 
+def test_the_versions_to_install_are_those_that_the_extras_and_the_stack_name() -> None:
+    """An extra that pins a version is no "or newer"."""
+    extras = tomllib.loads(text(PROJECT / "pyproject.toml"))["project"]["optional-dependencies"]
+    pins = {need.split("==")[1] for needs in extras.values() for need in needs if "==" in need}
+    local = PROJECT / "local/src/tally_local/stack/ivy.xml"
+    pins |= set(re.findall(r'name="kafka_2.13" rev="([0-9.]+)"', text(local)))
+    said = re.findall(r" (\d+\.\d+\.\d+)\b(?!\])", prose(DOCS / "install.md"))
+    assert pins == set(said)
+
+
 def test_the_glossary_has_every_state_and_every_reason() -> None:
     words = {str(word) for kind in (BatchState, SegmentState, MalformedReason) for word in kind}
     glossary = prose(DOCS / "glossary.md")

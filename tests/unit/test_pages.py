@@ -87,16 +87,21 @@ def table(*rows: dict[str, Any]) -> Table:
 
 def test_a_text_in_a_csv_is_no_formula() -> None:
     """Blanks, the full width of East Asian keyboards and semicolons begin formulas, too."""
-    formulas = ["=1+1", "+1", "-1", "@x", " =1", "\u00a0=1", "\n=1", "\tx", "\u200b=1", "\ufeff@x"]
-    for text in (*formulas, "\uff1d1", "a=1", ""):
+    formulas = ["=1+1", "--1", "-x", "@x", " =1", "\u00a0=1", "\n=1", "\tx", "\u200b=1", "\ufeff@x"]
+    for text in (*formulas, "\uff1d1", '="x"', "-1+cmd|x", "- -\u200b-(1)"):
         _, first, number = csv.reader(io.StringIO(as_csv(table({"n": text}, {"n": -1}))))
-        assert first == [text if text in {"a=1", ""} else f"'{text}"]
+        assert first == [f"'{text}"]
         assert number == ["-1"]
-    texts = ['a;=HYPERLINK("x")', "b; -1;c", ";;@x"]
-    whole = as_csv(table(dict(zip("abc", texts, strict=True))))
-    _, row = csv.reader(io.StringIO(whole), delimiter=";")
-    assert len(row) > len(texts)
-    assert [cell for cell in row if cell.lstrip()[:1] in {"=", "+", "-", "@"}] == []
+    behind = {"a;=x": "a;'=x", "b; -x;c": "b;' -x;c", ";;@x": ";;'@x", "-1;=2": "-1;'=2"}
+    for text, altered in behind.items():
+        assert as_csv(table({"n": text})) == f'"n"\r\n"{altered}"\r\n'
+
+
+def test_a_text_that_is_no_formula_is_exported_as_it_is() -> None:
+    """Signs alone and numbers are none; the quote ends them where a comma separates no cells."""
+    signs = ["x';--", "--", "a;--;b", "- -", "="]
+    for text in (*signs, "-1", "+1,5", "a; -1.5 ;b", "a -b", "a=1", ""):
+        assert as_csv(table({"n": text, "m": "5"})) == f'"n","m"\r\n"{text}","5"\r\n'
 
 
 def test_a_page_shows_a_bounded_part_of_a_table() -> None:

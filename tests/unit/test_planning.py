@@ -139,6 +139,8 @@ def test_the_error_of_a_blocked_run_names_both_sides() -> None:
     for part in ("alog/0", "[10, 20)", "tally losses accept first"):
         assert part in str(error)
     of_loss = plan(kafka((20, 30)), known(10)).blocks
+    detail = "[10, 20) was never counted and Kafka no longer holds it"
+    assert error.what == f"pipeline first: not read: alog/0: records-lost: {detail}"
     # Whether or not it was ever read.
     for ledger, detail in (({}, "no such topic"), (known(10), "no such topic any more")):
         planned = plan(kafka(), ledger)
@@ -146,8 +148,9 @@ def test_the_error_of_a_blocked_run_names_both_sides() -> None:
         assert planned.blocks[0].detail.endswith(detail)
         error = blocked_error("first", planned.blocks)
         assert isinstance(error, MissingTopicError)
-        assert "alog" in str(error)
-        assert error.next_step.startswith("create the topic")
+        # The code and the next step stand beside the text, and not in it.
+        assert error.what == f"pipeline first: not read: alog: Kafka has {detail}"
+        assert error.next_step.endswith("BROKER:9092 --create --topic alog")
         assert type(blocked_error("first", [*planned.blocks, *of_loss])) is BlockedError
 
 

@@ -121,6 +121,26 @@ def test_a_file_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) ->
     assert "chmod 600" in refusal(MINIMAL)
 
 
+def test_a_wrong_value_is_named_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the file that sets it; a variable has none, nor has a key inside another value."""
+    assert "kafka.request_timeout_s = 'x': must be a number (line 4)" in refusal(
+        f"{MINIMAL}[kafka]\nrequest_timeout_s = 'x'\n"
+    )
+    second = f'{MINIMAL}\n[pipelines.second]\ntopics = ["b"]\nmax_lag_offsets = -1\n'
+    assert complaint(load(second), "second").endswith("at least 0 (line 6)")
+    Path(".tally").mkdir()
+    Path(".tally/stack.toml").write_text("# made\n[mysql]\nport = 'none'\n")
+    assert "mysql.port = 'none': must be a whole number (stack.toml, line 3)" in refusal(
+        f"{MINIMAL}[mysql]\nport = 3306\n"
+    )
+    monkeypatch.setenv("TALLY_MYSQL__PORT", "no")
+    assert "(line" not in refusal(f"{MINIMAL}[mysql]\nport = 3306\n")
+    Path("tally.toml").write_bytes(b"# a\n# caf\xe9\n" + MINIMAL.encode())
+    with pytest.raises(ConfigError, match=r"no valid TOML: .*\(at line 2\)") as raised:
+        load_settings()
+    assert raised.value.next_step == "write it in UTF-8"
+
+
 WRONG_FILES = [
     *(("", "pipelines", "at least one is needed"), ("[pipelines]", "pipelines", "at least one")),
     ("[pipelines.error_log]", "pipelines.error_log.topics", "is required"),

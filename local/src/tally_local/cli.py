@@ -43,14 +43,18 @@ def up(app: App, parts: tuple[str, ...], cluster: bool, foreground: bool) -> Non
     tally down spark each batch has a Spark of its own again, in Airflow by spark-submit.
 
     Then the tables are migrated, and the topics of the configured pipelines are created if they do
-    not exist. A second call changes nothing, and shows addresses and passwords again.
+    not exist. A second call changes nothing, and shows the addresses again, and the command that
+    shows the passwords.
     """
     stack, wanted = _stack(app), _parts(parts) or USUAL_PARTS
     if cluster:
         wanted = (*wanted, Part.CLUSTER)
     if not foreground:
-        _show(app, stack.up(wanted))
-        _make_ready(app, stack)
+        from tally_local.first_use import own_name, telling_what_runs  # noqa: PLC0415 - clients
+
+        with telling_what_runs(stack, app.out.note, own_name()):
+            _show(app, stack.up(wanted))
+            _make_ready(app, stack)
         return
     try:
         with stack.foreground(wanted) as states:
@@ -149,5 +153,5 @@ def _make_ready(app: App, stack: Stack) -> None:
     for what in prepare(app.settings, parts):
         app.out.note(what)
     app.out.line()
-    for line in directions(app.settings, parts, stack.credentials(), own_name()):
+    for line in directions(app.settings, parts, stack.layout.credentials, own_name()):
         app.out.line(line)

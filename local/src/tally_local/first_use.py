@@ -4,7 +4,8 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -15,9 +16,9 @@ from tally.kafka.client import Kafka
 from tally.lines.format import FIXED
 from tally.mysql.transactions import Database
 from tally_local.stack.airflow_config import ADMIN
-from tally_local.stack.credentials import Credentials
 from tally_local.stack.mysql_server import DATABASE, USER
 from tally_local.stack.server import Part, PartState, PartStatus
+from tally_local.stack.stack import Stack
 
 PARTITIONS: Final = 4
 """Of a topic that the local stack creates."""
@@ -49,30 +50,50 @@ def prepare(settings: Settings, parts: Sequence[PartStatus]) -> list[str]:
     return done
 
 
+@contextmanager
+def telling_what_runs(stack: Stack, say: Callable[[str], None], tally: str) -> Iterator[None]:
+    """When the block ends early, also by Ctrl-C, say which servers it has left running.
+
+    Args:
+        stack: The stack that the block starts.
+        say: Takes the sentence.
+        tally: How this shell calls Tally.
+    """
+    try:
+        yield
+    except BaseException:
+        if running := _running(stack.status()):
+            names = ", ".join(running)
+            say(f"still running: {names}; {tally} up continues, {tally} down stops them")
+        raise
+
+
 def directions(
-    settings: Settings, parts: Sequence[PartStatus], credentials: Credentials, tally: str
+    settings: Settings, parts: Sequence[PartStatus], credentials: Path, tally: str
 ) -> Iterator[str]:
-    """Addresses, users and passwords of the servers that run, and what to do next.
+    """Addresses and users of the servers that run, what shows their passwords, what to do next.
 
     Args:
         settings: Those of all commands.
         parts: The stack's servers.
-        credentials: The stack's passwords.
+        credentials: The file with the stack's passwords.
         tally: How this shell calls Tally.
     """
     addresses = _running(parts)
+    secrets: list[str] = []
     if Part.AIRFLOW in addresses:
-        password = credentials.airflow_admin
-        yield f"Airflow: {addresses[Part.AIRFLOW]}  user {ADMIN}, password {password}"
+        yield f"Airflow: {addresses[Part.AIRFLOW]}  user {ADMIN}"
+        secrets.append("airflow_admin")
     if Part.MYSQL in addresses:
-        yield (
-            f"MySQL:   {addresses[Part.MYSQL]}  user {USER}, "
-            f"password {credentials.mysql_tally}, database {DATABASE}"
-        )
+        yield f"MySQL:   {addresses[Part.MYSQL]}  user {USER}, database {DATABASE}"
+        secrets.append("mysql_tally")
     if Part.KAFKA in addresses:
         yield f"Kafka:   {addresses[Part.KAFKA]}"
     if Part.SPARK in addresses:
-        yield f"Spark:   {addresses[Part.SPARK]}  token {credentials.spark_token}"
+        yield f"Spark:   {addresses[Part.SPARK]}"
+        secrets.append("spark_token")
+    if secrets:
+        yield shows(credentials, *secrets)
     if addresses.keys() >= {Part.KAFKA, Part.MYSQL} and settings.pipelines:
         yield ""
         pipeline = settings.pipeline(min(settings.pipelines))
@@ -81,6 +102,16 @@ def directions(
             unpause = f"       {tally} airflow cli dags unpause {pipeline.name}"
             yield f"{unpause}    counts each minute"
             yield f"{unpause}_audit    audits each day"
+
+
+def shows(credentials: Path, *names: str) -> str:
+    """The command that shows passwords, which may scroll by on a shared screen or in a CI's log.
+
+    Args:
+        credentials: The file that only this user can read.
+        names: Fields of :class:`tally_local.stack.credentials.Credentials`.
+    """
+    return f"passwords:  grep -E {shlex.quote('|'.join(names))} {_from_here(credentials)}"
 
 
 def _next_commands(pipeline: Pipeline, tally: str) -> Iterator[str]:
@@ -106,8 +137,13 @@ def own_name(arguments: Sequence[str] = sys.argv, environment: str | None = None
     found = shutil.which(program.name, path=environment)
     if found is not None and Path(found).resolve() == program.resolve():
         return program.name
-    path = os.path.relpath(program)
-    return shlex.quote(path if not path.startswith("..") else str(program.absolute()))
+    return _from_here(program)
+
+
+def _from_here(path: Path) -> str:
+    """A path for this shell: relative unless that leads up."""
+    relative = os.path.relpath(path)
+    return shlex.quote(str(path.absolute()) if relative.startswith("..") else relative)
 
 
 def _running(parts: Collection[PartStatus]) -> dict[Part, str]:

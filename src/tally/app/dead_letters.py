@@ -7,6 +7,7 @@ from typing import Final, Self
 
 from tally.errors import UsageError
 from tally.formatting import printable_bytes
+from tally.ledger.batches import find_batch
 from tally.ledger.dead_letters import (
     ALL,
     Among,
@@ -160,12 +161,20 @@ def _check(request: DeadLettersRequest) -> None:
         )
 
 
-def _check_partition(tx: Transaction, request: DeadLettersRequest) -> None:
-    """Refuse a partition that was never planned: none of its records was read.
+def _check_known(tx: Transaction, request: DeadLettersRequest) -> None:
+    """Refuse a batch or a partition that was never planned: none of its records was read.
 
     Raises:
-        UsageError: It is not known to the ledger.
+        UnknownBatchError: The ledger has no such batch.
+        UsageError: The batch is of another pipeline, or the partition is not known.
     """
+    if request.batch_id is not None:
+        of = find_batch(tx, request.batch_id).pipeline
+        if of != request.pipeline:
+            raise UsageError(
+                f"batch {request.batch_id} is of pipeline {of}, not of {request.pipeline}",
+                next_step=f"tally dead-letters {of} --batch {request.batch_id}",
+            )
     asked = request.partition
     if asked is not None and not is_known_partition(tx, request.pipeline, asked):
         raise UsageError(
@@ -178,13 +187,14 @@ def dead_letters(ctx: Context, request: DeadLettersRequest) -> DeadLettersView:
     """Dead letters of the segments that are in the result.
 
     Raises:
-        UsageError: A text is to be found among all of them, too many are left out, or the
-            partition is not known.
+        UnknownBatchError: The ledger has no such batch.
+        UsageError: A text is to be found among all of them, too many are left out, or batch or
+            partition are not the pipeline's.
         MySQLUnavailableError: The server did not answer.
     """
     _check(request)
     with ctx.database.transaction(read_only=True) as tx:
-        _check_partition(tx, request)
+        _check_known(tx, request)
         found = list_dead_letters(
             tx,
             request.pipeline,

@@ -159,7 +159,7 @@ def _waiting_for_a_decision(pipeline: Pipeline, found: Findings) -> Iterator[Pro
                 reason=ProblemReason.OPEN_LOSS,
                 health=Health.FAIL,
                 detail=f"{loss} was lost, which nobody has decided about",
-                next_step=f"tally losses accept {pipeline.name} --reason …",
+                next_step=f"tally losses accept {pipeline.name} --reason '…'",
             )
 
 

@@ -209,7 +209,7 @@ def _longest(minutes: Sequence[str], is_held: Sequence[bool]) -> list[str]:
 
 def _command(pipeline: str, span: Sequence[str]) -> str:
     to = f" --to-minute '{span[-1]}'" if span[-1] != span[0] else ""
-    return f"tally replay {pipeline} --minute '{span[0]}'{to} --reason …"
+    return f"tally replay {pipeline} --minute '{span[0]}'{to} --reason '…'"
 
 
 def _short(minute: str) -> str:

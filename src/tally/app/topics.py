@@ -8,6 +8,7 @@ from tally.ledger.decisions import Adoption, adopt_topic
 from tally.ledger.positions import lock_pipeline
 from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context
+from tally.planning.blocks import missing_topic
 from tally.planning.ingest import first_offsets
 
 
@@ -76,7 +77,7 @@ def preview_adoption(ctx: Context, request: AdoptionRequest, *, reason: str) -> 
     if request.topic not in kafka.topics:
         raise MissingTopicError(
             f"Kafka has no topic {request.topic}; there is nothing to adopt",
-            next_step=f"create it, or take it out of the topics of {pipeline.name}",
+            next_step=missing_topic(request.topic, None).next_step,
         )
     starts = first_offsets(kafka, [request.topic], request.start, {})
     shown = AdoptionView(

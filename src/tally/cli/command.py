@@ -1,10 +1,15 @@
 """A command whose help ends with examples that can be pasted."""
 
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Final
 
 import click
+
+_WORD: Final = re.compile(r"(?:--[\w-]+ (?!-))?(?:'[^']*'|[^\s'])+")
+"""A word of an example, with its blanks in quotes; an option stays with its value."""
+_CONTINUES: Final = " \\"
 
 
 class Command(click.Command):
@@ -21,7 +26,7 @@ class Command(click.Command):
         self.examples = tuple(examples)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The examples, one to a line and never wrapped."""
+        """The examples, never wrapped within a word."""
         write_examples(formatter, self.examples)
         super().format_epilog(ctx, formatter)
 
@@ -38,19 +43,32 @@ class Group(click.Group):
         if not is_option and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
             known = self.list_commands(ctx)
             close = get_close_matches(name, known)
-            ctx.fail(
-                f"there is no command {name!r}; "
-                + (
-                    f"did you mean {' or '.join(close)}?"
-                    if close
-                    else f"there are {', '.join(known)}"
-                )
-            )
+            instead = f"did you mean {' or '.join(close)}?" if close else self.instead(args, known)
+            ctx.fail(f"there is no command {name!r}; {instead}")
         return super().resolve_command(ctx, args)
+
+    def instead(self, args: Sequence[str], known: Sequence[str]) -> str:  # noqa: ARG002
+        """What is said of words that begin with no command and nothing like one.
+
+        Args:
+            args: The words.
+            known: The commands.
+        """
+        return f"there are {', '.join(known)}"
 
 
 def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
-    """A section of examples."""
+    """A section of examples; where one is too wide, the shell continues it on the next line."""
     with formatter.section("Examples" if len(examples) > 1 else "Example"):
         for example in examples:
-            formatter.write(f"{'':{formatter.current_indent}}{example}\n")
+            formatter.write(f"{_continued(example, formatter)}\n")
+
+
+def _continued(example: str, formatter: click.HelpFormatter) -> str:
+    lines = [" " * formatter.current_indent]
+    for word in _WORD.findall(example):
+        if len(lines[-1]) + len(word) + len(_CONTINUES) > formatter.width and lines[-1].strip():
+            lines[-1] += _CONTINUES
+            lines.append(" " * formatter.current_indent * 2)
+        lines[-1] += word if lines[-1].isspace() else f" {word}"
+    return "\n".join(lines)

@@ -8,7 +8,7 @@ import click
 
 from tally.cli.app import App
 from tally.cli.command import Command
-from tally.cli.options import pass_app
+from tally.cli.options import Number, pass_app
 from tally.errors import ConfigError
 
 PORT: Final = 15_002
@@ -32,7 +32,7 @@ MEMORY: Final = "1g"
 )
 @click.option(
     "--port",
-    type=click.IntRange(1, 65_535),
+    type=Number("a port", max=65_535),
     default=PORT,
     show_default=True,
     help="The port on the loopback address.",

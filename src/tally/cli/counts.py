@@ -12,7 +12,7 @@ from tally.app.each import for_each
 from tally.app.minute_rules import Rule
 from tally.cli.app import App
 from tally.cli.command import Command
-from tally.cli.options import json_option, pipeline_argument, wide_option
+from tally.cli.options import Number, json_option, pipeline_argument, wide_option
 from tally.cli.replay_options import read_minute
 from tally.cli.ui.output import Output
 from tally.cli.ui.values import number, shortened
@@ -39,7 +39,7 @@ def _minute(_: click.Context, __: click.Parameter, value: str | None) -> str | N
 @pipeline_argument
 @click.option(
     "--last",
-    type=click.IntRange(min=1, max=10_000_000),
+    type=Number("a number of minutes", max=10_000_000),
     metavar="N",
     help=f"Only this many of the latest minutes; {LAST} by default.",
 )

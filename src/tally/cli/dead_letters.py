@@ -10,6 +10,7 @@ from tally.cli import completion
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import (
+    BATCH,
     json_option,
     limit_option,
     pass_app,
@@ -37,13 +38,16 @@ VALUE_CHARACTERS = 120
 @click.option(
     "--batch",
     "batch_id",
-    type=click.IntRange(min=1),
+    type=BATCH,
     metavar="BATCH",
     shell_complete=completion.batches,
     help="Only of this batch.",
 )
 @click.option(
-    "--reason", type=click.Choice([str(r) for r in MalformedReason]), help="Only with this reason."
+    "--reason",
+    metavar="REASON",
+    type=click.Choice([str(r) for r in MalformedReason]),
+    help="Only with this reason.",
 )
 @click.option("--partition", metavar="TOPIC/NUMBER", help="Only of this partition.")
 @click.option(
@@ -73,7 +77,11 @@ def dead_letters(app: App, /, pipeline: str | None, partition: str | None, **oth
 
     They are kept with their offset and the reason, and are no part of the result. Unprintable bytes
     are escaped, and long values are cut here; --json has all the bytes that are kept, in base64.
-    """
+
+    \b
+    REASON is null-value, empty-value, no-match, no-time, time-invalid,
+    time-out-of-range or no-level.
+    """  # noqa: D301 - click keeps the lines behind a backspace
     request = DeadLettersRequest(
         pipeline=app.pipeline(pipeline),
         partition=None if partition is None else read_partition(partition, "--partition"),
@@ -99,7 +107,5 @@ def dead_letters(app: App, /, pipeline: str | None, partition: str | None, **oth
         numbers=["BATCH", "OFFSET", "BYTES"],
         texts=["VALUE"],
     )
-    if not view.dead_letters:
-        app.out.line("none")
     if len(view.dead_letters) == request.limit:
         app.out.line(f"{request.limit:,} shown, there may be more: --limit N")

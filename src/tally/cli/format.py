@@ -11,7 +11,7 @@ from tally.app.format_trial import FormatTrial, TrialRequest, TrialView, TriedLi
 from tally.cli import completion
 from tally.cli.app import App
 from tally.cli.command import Command, Group
-from tally.cli.options import json_option, pass_app
+from tally.cli.options import Number, json_option, pass_app
 from tally.cli.session import lazy_session
 from tally.cli.ui.values import shortened
 from tally.errors import ConfigError, UsageError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LINES: Final = 1_000
 WIDTH: Final = 70
+HELP: Final = "tally format try --help"
 SHOWN: Final = 5
 
 
@@ -94,7 +95,7 @@ def _fields(_: click.Context, __: click.Parameter, values: Sequence[str]) -> dic
 @click.option("--time-zone", metavar="ZONE", callback=_zone, help="As in the configuration.")
 @click.option(
     "--lines",
-    type=click.IntRange(min=1, max=100_000),
+    type=Number("a number of lines", max=100_000),
     default=LINES,
     show_default=True,
     help="Lines of the sample, about: the newest of each partition, or the first of a file.",
@@ -122,11 +123,14 @@ def try_(
     keys = {"pattern": "pattern", "json": "fields", "time_format": "time_format"}
     table = {key: given[option] for key, option in keys.items() if given[option]}
     if sum(map(bool, (name, pipeline, table.get("pattern"), table.get("json")))) > 1:
-        raise UsageError("--format, --pattern, --field, --pipeline: only one of them")
+        ways = "--format, --pattern, --field, --pipeline"
+        raise UsageError(f"{ways}: only one of them", next_step=HELP)
     if table.keys() == {"time_format"}:
-        raise UsageError("--time-format: goes with --pattern or --field")
+        raise UsageError("--time-format: goes with --pattern or --field", next_step=HELP)
     if pipeline and any(rule.values()):
-        raise UsageError("--time, --assume-year, --time-zone: with --pipeline its own are taken")
+        raise UsageError(
+            "--time, --assume-year, --time-zone: with --pipeline its own are taken", next_step=HELP
+        )
     file = Path(source)
     is_file = file.exists() and not file.is_dir()  # a pipe is read as well
     app.settings = _settings(app, is_optional=is_file and not pipeline)

@@ -10,6 +10,7 @@ from tally.cli import completion
 from tally.cli.app import App
 from tally.cli.command import Command, Group
 from tally.cli.options import (
+    PARTITION,
     dry_run_option,
     json_option,
     pass_app,
@@ -63,7 +64,7 @@ def list_losses(app: App, pipeline: str | None, only_open: bool) -> None:
 )
 @click.option(
     "--partition",
-    type=click.IntRange(min=0),
+    type=PARTITION,
     metavar="NUMBER",
     help="Only losses of this partition; needs --topic.",
 )

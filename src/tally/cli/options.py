@@ -32,12 +32,38 @@ def parsed(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
 
 read_time = parsed(parse_time)
 
+
+class Number(click.IntRange):
+    """A whole number within bounds; any other text is answered with what is expected.
+
+    Args:
+        what: What is expected, in a few words.
+        min: The smallest.
+        max: The largest; any when None.
+    """
+
+    def __init__(self, what: str, *, min: int = 1, max: int | None = None) -> None:  # noqa: A002 - click's names
+        super().__init__(min=min, max=max)
+        self.what = what
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        if isinstance(value, str) and not value.strip().removeprefix("-").isdecimal():
+            self.fail(f"{value!r} is not {self.what}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+BATCH: Final = Number("the number of a batch, as tally batches lists them")
+REPLAY: Final = Number("the number of a replay, as tally replays lists them")
+OFFSET: Final = Number("an offset, such as 300", min=0)
+PARTITION: Final = Number("a partition's number, such as 0; --topic names its topic", min=0)
+
 pass_app = click.make_pass_decorator(App)
 
 pipeline_argument = click.argument("pipeline", required=False, shell_complete=completion.pipelines)
 
 batch_argument = click.argument(
-    "batch_id", metavar="BATCH", type=click.IntRange(min=1), shell_complete=completion.batches
+    "batch_id", metavar="BATCH", type=BATCH, shell_complete=completion.batches
 )
 
 check_option = click.option(
@@ -112,7 +138,7 @@ def limit_option(default: int, what: str) -> Decorator:
     """``--limit``: how many rows at most."""
     return click.option(
         "--limit",
-        type=click.IntRange(min=1, max=1_000_000),
+        type=Number("a number of rows", max=1_000_000),
         default=default,
         show_default=True,
         help=f"{what} at most.",

@@ -1,6 +1,6 @@
 """``replay``: reprocess ranges of offsets; the new counts replace the old ones."""
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -11,6 +11,7 @@ from tally.app.replays import ReplayRequest, ReplaysRequest
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import (
+    REPLAY,
     dry_run_option,
     json_option,
     optional_reason_option,
@@ -30,6 +31,7 @@ from tally.model import ReplayState
 from tally.planning.replay_request import Request
 
 OPEN_REPLAYS_LOOKED_FOR = 100
+HELP: Final = "tally replay --help"
 
 
 @click.command(
@@ -52,14 +54,14 @@ OPEN_REPLAYS_LOOKED_FOR = 100
 @click.option(
     "--resume",
     "resume_id",
-    type=click.IntRange(min=1),
+    type=REPLAY,
     metavar="REPLAY",
     help="Resume this replay where it stopped.",
 )
 @click.option(
     "--cancel",
     "cancel_id",
-    type=click.IntRange(min=1),
+    type=REPLAY,
     metavar="REPLAY",
     help="Abandon the planned batches of this replay; its committed batches stay.",
 )
@@ -97,6 +99,8 @@ def replay(
     """
     asked = Selector(**selector)
     if resume_id is None and cancel_id is None:
+        if pipeline is not None:  # before the options, which lack, too, where a topic is named
+            app.pipeline(pipeline)
         _start(app, pipeline, read_request(asked), reason, dry_run=dry_run, yes=yes)
         return
     _check_alone(
@@ -198,13 +202,17 @@ def _cancel(app: App, replay_id: int, reason: str | None, *, dry_run: bool) -> N
 def _check_alone(resume: bool, others: list[str]) -> None:
     if others:
         raise UsageError(
-            f"{'--resume' if resume else '--cancel'} takes no {others[0]}: leave it out"
+            f"{'--resume' if resume else '--cancel'} takes no {others[0]}: leave it out",
+            next_step=HELP,
         )
 
 
 def _needed(reason: str | None) -> str:
     if reason is None:
-        raise UsageError("say why with --reason; the ledger keeps it")
+        raise UsageError(
+            "say why with --reason; the ledger keeps it",
+            next_step="the same command with --reason '…'",
+        )
     return reason
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tally.cli import completion
-from tally.cli.options import parsed, read_time
+from tally.cli.options import BATCH, OFFSET, PARTITION, parsed, read_time
 from tally.planning.replay_text import parse_minute, parse_range
 
 read_range = parsed(parse_range)
@@ -15,7 +15,7 @@ read_minute = parsed(parse_minute)
 
 
 def _by_offset() -> Iterator[Callable[..., Any]]:
-    offset, add = click.IntRange(min=0), click.option
+    add = click.option
     yield add(
         "--topic",
         metavar="NAME",
@@ -25,7 +25,7 @@ def _by_offset() -> Iterator[Callable[..., Any]]:
     yield add(
         "--partition",
         "partitions",
-        type=click.IntRange(min=0),
+        type=PARTITION,
         metavar="NUMBER",
         multiple=True,
         help="This partition; every partition by default. May be repeated.",
@@ -33,14 +33,14 @@ def _by_offset() -> Iterator[Callable[..., Any]]:
     yield add(
         "--from",
         "from_offset",
-        type=offset,
+        type=OFFSET,
         metavar="OFFSET",
         help="First offset; by default that of the first segment that Kafka still holds whole.",
     )
     yield add(
         "--until",
         "until_offset",
-        type=offset,
+        type=OFFSET,
         metavar="OFFSET",
         help="First offset after the range; the committed offset by default.",
     )
@@ -72,7 +72,7 @@ def _by_time_or_batch() -> Iterator[Callable[..., Any]]:
     yield add(
         "--batch",
         "batch_id",
-        type=click.IntRange(min=1),
+        type=BATCH,
         metavar="BATCH",
         shell_complete=completion.batches,
         help="The ranges of this batch.",

@@ -11,7 +11,7 @@ from tally.app.run import RanView, RunRequest, RunsView, RunView
 from tally.cli import completion
 from tally.cli.app import App
 from tally.cli.command import Command
-from tally.cli.options import json_option
+from tally.cli.options import Number, json_option
 from tally.cli.session import shared_session
 from tally.cli.ui.output import Meter
 from tally.cli.ui.values import number
@@ -27,7 +27,7 @@ from tally.planning.blocks import blocked_error
 @click.argument(
     "batch_id",
     metavar="[BATCH]",
-    type=click.IntRange(min=1),
+    type=Number("the number of a batch; name a pipeline with --pipeline"),
     required=False,
     shell_complete=completion.batches,
 )
@@ -55,7 +55,10 @@ def run(context: click.Context, batch_id: int | None, pipeline: str | None, run_
     """
     app = context.ensure_object(App)
     if batch_id is not None and (pipeline or run_all):
-        raise UsageError("BATCH takes neither --pipeline nor --all: leave them out")
+        raise UsageError(
+            "BATCH takes neither --pipeline nor --all: leave them out",
+            next_step=f"tally run {batch_id}",
+        )
     names = app.chosen(pipeline) if batch_id is None else []
     if len(names) > 1:
         context.exit(_run_all(app, names, until_caught_up=run_all))

@@ -10,7 +10,7 @@ from tally.app.batches import BatchRequest, BatchView, SegmentView
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.counts import show_rows
-from tally.cli.options import batch_argument, json_option, pass_app, wide_option
+from tally.cli.options import Number, batch_argument, json_option, pass_app, wide_option
 from tally.cli.ui.values import moment, number
 from tally.formatting import ABSENT, plural
 from tally.model import BatchState
@@ -28,7 +28,7 @@ REPLACES: Final[Mapping[BatchState, str]] = {
     "--rows",
     "--minutes",
     "rows",
-    type=click.IntRange(min=0, max=1_000_000),
+    type=Number("a number of rows", min=0, max=1_000_000),
     default=10,
     show_default=True,
     help="The largest number of rows (minutes and labels), those with most lines first.",
@@ -82,6 +82,10 @@ def _show_batch(app: App, batch: BatchView) -> None:
             batch.abandoned_at and f"{moment(batch.abandoned_at)} by {batch.abandoned_by}",
         ),
         ("reason", batch.reason),
+        (
+            "pruned",
+            batch.pruned_at and f"{moment(batch.pruned_at)}: the sums and ranges below lack that",
+        ),
         ("offsets", number(batch.offsets)),
         ("records", batch.records is not None and _sums(batch)),
     ]

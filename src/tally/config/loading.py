@@ -12,11 +12,12 @@ The first of these sources that has a value wins:
 """
 
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
@@ -28,6 +29,8 @@ from tally.errors import ConfigError
 
 CONFIG_NAME = "tally.toml"
 Needed = Literal["valid", "any", "none"]
+_TABLE: Final = re.compile(r"\s*\[\s*([\w.-]+)\s*\]")
+_KEY: Final = re.compile(r"\s*([\w.-]+)\s*=")
 STACK_OVERLAY = Path(".tally") / "stack.toml"
 
 
@@ -66,16 +69,20 @@ def load_settings(
         settings = Settings(**(overrides or {}))
     except ValidationError as error:
         wrong = complaints(error, Settings, environment(Settings))
-        raise _config_error([*wrong, *mistaken], base) from None
+        raise _config_error([*wrong, *mistaken], files) from None
     except InvalidSettingsError as error:
-        raise _config_error([*error.sentences, *mistaken], base) from None
+        raise _config_error([*error.sentences, *mistaken], files) from None
     finally:
         files_of_this_load.reset(token)
+    settings._disabled = {  # noqa: SLF001 - as Settings found them, with where they stand
+        name: tuple(_with_line(sentence, files) for sentence in sentences)
+        for name, sentences in settings.disabled.items()
+    }
     wrong = [sentence for sentences in settings.disabled.values() for sentence in sentences]
     if not settings.names and needed != "none":
-        raise _config_error(["pipelines: at least one is needed", *mistaken], base)
+        raise _config_error(["pipelines: at least one is needed", *mistaken], files)
     if mistaken or not (settings.pipelines or needed != "valid"):
-        raise _config_error([*wrong, *mistaken], base)
+        raise _config_error([*wrong, *mistaken], files)
     return settings
 
 
@@ -115,16 +122,49 @@ def _checked_secrets(path: Path) -> Path:
 
 def _check_toml(path: Path) -> None:
     try:
-        tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        content = path.read_bytes()
+        tomllib.loads(content.decode())
+    except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is no valid TOML: {error}", next_step="correct it") from None
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            f"{path} is no valid TOML: {error.reason} (at line {line})",
+            next_step="write it in UTF-8",
+        ) from None
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}", next_step=f"ls -l '{path}'"
+        ) from None
 
 
-def _config_error(sentences: Sequence[str], base: Path) -> ConfigError:
+def _config_error(sentences: Sequence[str], files: Sequence[Path]) -> ConfigError:
     """One error that names each wrong key, its value and what is allowed, without secrets."""
     return ConfigError(
-        in_lines(f"{base} with its overrides is not valid", list(dict.fromkeys(sentences))),
+        in_lines(
+            f"{files[0]} with its overrides is not valid",
+            list(dict.fromkeys(_with_line(sentence, files) for sentence in sentences)),
+        ),
         next_step=CORRECT_THEM,
     )
+
+
+def _with_line(sentence: str, files: Sequence[Path]) -> str:
+    """A sentence about a key, with the line that sets it if that sets nothing else.
+
+    Args:
+        sentence: It begins with the key, by its path.
+        files: Those of the configuration, the one that overrides the others last.
+    """
+    if "(from " in sentence:  # a variable
+        return sentence
+    wrong = sentence.partition(" ")[0].rstrip(":")
+    for file in reversed(files):
+        table = ""
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+            if found := _TABLE.match(line):
+                table = f"{found[1]}."
+            elif (found := _KEY.match(line)) and table + found[1] == wrong:
+                where = "" if file == files[0] else f"{file.name}, "
+                return f"{sentence} ({where}line {number})"
+    return sentence

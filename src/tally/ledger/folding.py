@@ -80,7 +80,8 @@ def fold_partition(
     Steps, all in the caller's transaction:
 
     1. lock the topic, so that no replay adds offsets meanwhile, and choose the segments,
-    2. add their contributions to the folded sums, and mark the replays that counted them as pruned,
+    2. add their contributions to the folded sums, and mark the batches and replays that counted
+       them as pruned,
     3. write one segment for each run of adjacent ones, a folded one before them included,
     4. delete the segments that it replaces.
 
@@ -118,7 +119,7 @@ def fold_partition(
         return Folded()
     ids = [row["segment_id"] for row in chosen]
     # 2
-    _mark_replays_pruned(tx, ids)
+    _mark_pruned(tx, ids)
     rows = fold(tx, tables_of(tx, pipeline), pipeline, ids)
     rows += delete_dead_letters(tx, ids)
     # 3 and 4
@@ -210,7 +211,7 @@ def forget_history(tx: Transaction, pipeline: str, cutoff: datetime) -> Folded:
     )
     rows = 0
     if superseded:
-        _mark_replays_pruned(tx, superseded)
+        _mark_pruned(tx, superseded)
     if gone := superseded + abandoned:
         rows += delete_contributions(tx, tables_of(tx, pipeline), gone)
         rows += delete_dead_letters(tx, gone)
@@ -231,8 +232,13 @@ def forget_history(tx: Transaction, pipeline: str, cutoff: datetime) -> Folded:
     return Folded(rows=rows)
 
 
-def _mark_replays_pruned(tx: Transaction, counted: Sequence[int]) -> None:
-    """Mark replays that counted or replaced these segments: their changes are no longer known."""
+def _mark_pruned(tx: Transaction, counted: Sequence[int]) -> None:
+    """Mark what counted these segments, or replaced them: what it did is no longer known whole."""
+    tx.execute(
+        "update batch b join segment s using (batch_id) set b.pruned_at = %s"
+        " where s.segment_id in %s and b.pruned_at is null",
+        (tx.now(), counted),
+    )
     found = _ids(
         tx,
         "select b.replay_id as id from segment s join batch b using (batch_id)"

@@ -16,7 +16,7 @@ _BATCHES = """
     select b.batch_id, b.pipeline, b.kind, b.replay_id, b.state, b.attempt, b.planned_at,
            b.planned_version, b.requested_by, b.run_id, b.scheduled_at, b.claimed_at, b.claimed_by,
            b.read_at, b.committed_at, b.committed_version, b.format_fingerprint, b.abandoned_at,
-           b.abandoned_by, b.reason,
+           b.abandoned_by, b.reason, b.pruned_at,
            count(s.segment_id) as segments, sum(s.state = 'superseded') as superseded,
            sum(s.until_offset - s.from_offset) as offsets,
            sum(s.records) as records, sum(s.matched) as matched,
@@ -69,6 +69,8 @@ class BatchRecord:
     """Who abandoned it."""
     reason: str | None
     """Why it was abandoned."""
+    pruned_at: datetime | None
+    """When one of its ranges was first pruned, which its sums and ranges lack since; else None."""
     segments: int
     """How many ranges it has."""
     superseded: int
@@ -86,11 +88,14 @@ class BatchRecord:
 
     @property
     def standing(self) -> str:
-        """The state, and whether its counts were replaced since: ``committed, partly replaced``."""
-        if not self.superseded:
-            return str(self.state)
-        how = "replaced" if self.superseded == self.segments else "partly replaced"
-        return f"{self.state}, {how}"
+        """The state, and what became of it since: ``committed, partly replaced, partly pruned``."""
+        all_replaced = self.superseded == self.segments
+        since = {
+            "replaced": self.superseded and all_replaced,
+            "partly replaced": self.superseded and not all_replaced,
+            "partly pruned": self.pruned_at is not None,
+        }
+        return ", ".join([str(self.state), *(how for how, is_so in since.items() if is_so)])
 
     @property
     def steps(self) -> dict[str, float]:
@@ -237,7 +242,7 @@ def last_committed(tx: Transaction, pipeline: str) -> BatchRecord | None:
 
 def _batch(row: Row) -> BatchRecord:
     numbers = ("segments", "offsets", "records", "matched", "unmatched", "malformed")
-    times = ("scheduled_at", "planned_at", "claimed_at", "read_at", "committed_at", "abandoned_at")
+    times = [key for key in row if key.endswith("_at")]
     return BatchRecord(
         **{
             **row,

@@ -282,7 +282,8 @@ def replan_batch(ctx: Context, batch_id: int) -> list[int]:
         if causes:
             raise ReplayRefusedError(
                 f"batch {batch_id} cannot be replanned: {causes[0]}",
-                next_step=f"tally abandon {batch_id} --reason '…': what was counted stays",
+                next_step="give it up, what was counted stays: "
+                f"tally abandon {batch_id} --reason '…'",
             )
         ids = replays.insert_batches(
             tx, pipeline.name, replay_id, plan, incarnation_ids(known), requester

@@ -148,7 +148,7 @@ def _what_is_possible(preview: Preview) -> str:
     if len(possible) > _RANGES_NAMED:
         return "ask for less; without a from and an until, everything possible is taken"
     ranges = " ".join(f"--range {format_range(r)}" for r in possible)
-    return f"what can be reprocessed of it: tally replay {preview.pipeline} {ranges} --reason …"
+    return f"what can be reprocessed of it: tally replay {preview.pipeline} {ranges} --reason '…'"
 
 
 def plan_against(

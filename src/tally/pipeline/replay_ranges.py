@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tally.config.pipeline import Pipeline
 from tally.errors import ReplayRefusedError
+from tally.formatting import plural
 from tally.ledger import tiles
 from tally.ledger.batches import find_batch
 from tally.model import KafkaSnapshot, KnownTopic, OffsetRange, TopicPartition
@@ -37,14 +38,16 @@ class Facts:
         """
         if topic is not None and topic not in self.known:
             raise ReplayRefusedError(
-                f"pipeline {self.pipeline.name} has not counted the topic {topic}",
-                next_step=f"it has counted: {', '.join(sorted(self.known)) or 'nothing yet'}",
+                f"unknown topic {topic}: pipeline {self.pipeline.name} has counted "
+                f"{', '.join(sorted(self.known)) or 'nothing yet'}",
+                next_step=f"tally status {self.pipeline.name}",
             )
         topics = [topic] if topic is not None else sorted(self.known)
         for name in topics:
             if unknown := sorted(set(numbers) - self.known[name].positions.keys()):
                 raise ReplayRefusedError(
-                    f"{name} has no partition {', '.join(map(str, unknown))} that the ledger knows",
+                    f"unknown partition {name}/{unknown[0]}: pipeline {self.pipeline.name} has "
+                    f"counted {plural(len(self.known[name].positions), 'partition')} of this topic",
                     next_step=f"tally status {self.pipeline.name}",
                 )
         return [
@@ -71,6 +74,8 @@ def resolve(tx: Transaction, kafka: KafkaPort, facts: Facts, request: Request) -
     """
     match request:
         case RangesAsked():
+            for r in request.ranges:
+                facts.partitions(r.partition.topic, (r.partition.partition,))
             return list(request.ranges), []
         case BoundsAsked():
             return _within_bounds(tx, facts, request)
@@ -95,8 +100,6 @@ def _within_bounds(tx: Transaction, facts: Facts, request: BoundsAsked) -> Resol
     for partition in (
         request.chosen if by_file else facts.partitions(request.topic, request.partitions)
     ):
-        if partition.topic not in facts.known:
-            facts.partitions(partition.topic, ())
         facts.partitions(partition.topic, (partition.partition,))
         next_offset = facts.next_offset(partition)
         until = request.until_offsets.get(partition, request.until_offset)

@@ -93,7 +93,9 @@ def end_attempt(ctx: Context, batch: Batch, pipeline: Pipeline, error: BaseExcep
     """
     if isinstance(error, DataLossError) and batch.kind is not BatchKind.INGEST:
         # No plan goes on without the records: a replay's ranges are what was asked for.
-        error.next_step = f"tally abandon {batch.batch_id} --reason '…': what was counted stays"
+        error.next_step = (
+            f"give it up, what was counted stays: tally abandon {batch.batch_id} --reason '…'"
+        )
     elif isinstance(error, RecordsMissingError):
         _block_missing(ctx, batch, pipeline, error)
         return

@@ -73,17 +73,21 @@ def blocked_error(pipeline: str, blocks: Sequence[Block]) -> OperatorError:
     """The error with which a run ends while topics or partitions are blocked."""
     reasons = {block.reason for block in blocks}
     kind = _ERRORS.get(reasons.pop(), BlockedError) if len(reasons) == 1 else BlockedError
-    return kind(
-        f"pipeline {pipeline}: not read: " + "; ".join(str(block) for block in blocks),
-        next_step=blocks[0].next_step,
-    )
+    next_step = blocks[0].next_step
+    is_next = {block.next_step for block in blocks} == {next_step}
+    told = [
+        f"{block.place}: {'' if block.reason == kind.code else f'{block.reason}: '}{block.detail}"
+        f"{'' if is_next else f' ({block.next_step})'}"
+        for block in blocks
+    ]
+    return kind(f"pipeline {pipeline}: not read: {'; '.join(told)}", next_step=next_step)
 
 
 def identity_block(
     pipeline: str, topic: str, known: KnownTopic, cluster_id: str, topic_id: str
 ) -> Block | None:
     """A block when Kafka's topic is another generation than the ledger's; None otherwise."""
-    adopt = f"tally topics adopt {pipeline} {topic} --reason …"
+    adopt = f"tally topics adopt {pipeline} {topic} --reason '…'"
     if cluster_id != known.cluster_id:
         return Block(
             topic=topic,
@@ -111,7 +115,8 @@ def missing_topic(topic: str, known: KnownTopic | None) -> Block:
         partition=None,
         reason=BlockReason.TOPIC_MISSING,
         detail="Kafka has no such topic" + (" any more" if known else ""),
-        next_step="create the topic, or take it out of the pipeline's topics",
+        next_step="take it out of the pipeline's topics, or create it: "
+        f"kafka-topics --bootstrap-server BROKER:9092 --create --topic {topic}",
     )
 
 
@@ -157,7 +162,7 @@ def missing_partition(
 def lost(pipeline: str, loss: Loss) -> Block:
     """The block of a partition with an open loss."""
     r = loss.range
-    accept = f"tally losses accept {pipeline} --reason …"
+    accept = f"tally losses accept {pipeline} --reason '…'"
     reason, detail, next_step = {
         LossCause.EXPIRED: (
             BlockReason.RECORDS_LOST,

@@ -41,7 +41,7 @@ BLOCK = Block(
     partition=0,
     reason=BlockReason.RECORDS_LOST,
     detail="[3, 6) is gone",
-    next_step="tally losses accept first --reason …",
+    next_step="tally losses accept first --reason '…'",
 )
 
 

@@ -8,6 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tally.cli.airflow import _mention_unknown
 from tally.cli.app import App
 from tally.cli.tree import cli
 from tally.errors import EXIT_USAGE, UnknownPipelineError, UsageError
@@ -22,6 +23,18 @@ def app(folder: Path, text: str = ONE) -> App:
     path = folder / "tally.toml"
     path.write_text(text, encoding="utf-8")
     return App(config=path)
+
+
+def test_a_misspelt_dag_is_named_before_airflow_takes_it_for_success(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other DAGs are none of Tally's business, and a configuration is not needed."""
+    config = tmp_path / "tally.toml"
+    for text in ('[pipelines.error_log]\ntopics = ["a"]\n', "no TOML"):
+        config.write_text(text, encoding="utf-8")
+        _mention_unknown(App(config=config), ["error_log", "error_log_audit", "error_lgo", "etl"])
+    told = "Tally has no DAG error_lgo; did you mean error_log?\n"
+    assert capsys.readouterr().err == told
 
 
 def test_of_several_pipelines_one_must_be_named(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ def test_a_piped_table_is_plain_text_and_nothing_is_cut(capsys: Captured) -> Non
     assert lines[1] == "x" * 500 + "      1"
     assert lines[2] == "committed" + " " * 491 + "  1,000"
     assert not any("\x1b" in line or line != line.rstrip() for line in lines)
+    Output().table(["PARTITION", "RANGE"], [])  # a list of nothing says so
+    assert capsys.readouterr().out == "PARTITION  RANGE\nnone\n"
     Output().table(["RANGE"], [["[300, 310)"], ["[bold]x[/bold] :smile:"]])  # text and no markup
     assert capsys.readouterr().out == "RANGE\n[300, 310)\n[bold]x[/bold] :smile:\n"
 
@@ -75,7 +77,7 @@ def test_a_labelled_sentence_fits_the_terminal_in_whole_words(capsys: Captured) 
 
 def test_a_command_that_ends_a_sentence_stays_whole(capsys: Captured) -> None:
     """So that it can be copied; a sentence that fits stays on its line, and so does a piped one."""
-    command = "tally replay error_log --minute '2017-07-30 14:01' --reason …"
+    command = "tally replay error_log --minute '2017-07-30 14:01' --reason '…'"
 
     def said(text: str, *, terminal: bool = True) -> list[str]:
         narrow(terminal=terminal).sentence(text)

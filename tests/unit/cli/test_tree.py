@@ -11,8 +11,10 @@ from tests.unit.sources import DOCS, text
 
 from tally import __version__
 from tally.cli import json_reference
+from tally.cli.options import Number
 from tally.cli.reference import render
 from tally.cli.tree import cli, help_of, sections, walk
+from tally.lines.format import MalformedReason
 
 COMMANDS = {path: c for path, c in walk().items() if not isinstance(c, click.Group)}
 READING = {
@@ -34,6 +36,19 @@ def test_every_help_has_an_example_of_its_command() -> None:
     for path, command in COMMANDS.items():
         lines = [line.strip() for line in help_of(path, command).splitlines()]
         assert any(line.startswith(" ".join(path)) for line in lines), path
+
+
+def test_a_help_fits_a_terminal_of_80_columns() -> None:
+    """An example that does not is continued as a shell continues it; no reason is broken."""
+    helps = {path: help_of(path, command, 78) for path, command in walk().items()}
+    assert [line for text in helps.values() for line in text.splitlines() if len(line) > 78] == []
+    for path, command in COMMANDS.items():
+        joined = re.sub(r" \\\n +", " ", helps[path])
+        assert [example for example in command.examples if f"  {example}" not in joined] == []
+    with_value = "  tally replay --range alog/0:300-310 --range alog/3:0-50 \\\n    --reason '"
+    assert with_value in helps["tally", "replay"]
+    reasons = helps["tally", "dead-letters"]
+    assert [reason for reason in MalformedReason if reason not in reasons] == []
 
 
 def test_what_reads_or_decides_offers_json_and_a_decision_asks_for_a_reason() -> None:
@@ -79,11 +94,29 @@ def test_what_is_misspelt_is_answered_with_what_is_like_it() -> None:
         (["frobnicate"], r"no command 'frobnicate'; there are .*status, pipelines"),
         (["stauts"], "no command 'stauts'; did you mean status"),
         (["losses", "acept"], "no command 'acept'; did you mean accept"),
+        (["airflow", "dags", "list"], "Airflow's is called by: tally airflow cli dags list"),
         (["status", "--jsno"], "No such option.*--json"),
     ):
         with pytest.raises(click.UsageError) as caught:
             cli.main(words, standalone_mode=False)
         assert re.search(answer, caught.value.format_message())
+
+
+def test_a_word_in_place_of_a_number_is_answered_with_what_is_expected() -> None:
+    """Whatever takes a number; it never reads anything before."""
+    for words, answer in (
+        (["run", "error_log"], "'error_log' is not the number of a batch; name .* with --pipeline"),
+        (["replay", "--partition", "alog/0"], "'alog/0' is not a partition's number, .* --topic"),
+        (["replay", "--resume", "x"], "'x' is not the number of a replay, as tally replays"),
+        (["show", "error_log"], "'error_log' is not the number of a batch, as tally batches"),
+        (["show", "0"], "0 is not in the range x>=1"),
+    ):
+        with pytest.raises(click.UsageError) as caught:
+            cli.main(words, standalone_mode=False)
+        assert re.search(answer, caught.value.format_message())
+    types = {type(each.type) for command in COMMANDS.values() for each in command.params}
+    assert Number in types
+    assert types.isdisjoint({click.IntRange, type(click.INT)})
 
 
 def test_version_says_what_is_installed(capsys: pytest.CaptureFixture[str]) -> None:

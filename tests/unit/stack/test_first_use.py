@@ -1,19 +1,23 @@
 """What `tally up` says at its end, and how Kafka's tools are called."""
 
+import shlex
+import subprocess
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from tests.unit.stack.test_start import StandIn
 from tests.unit.values import kafka
 
 from tally.config.loading import load_settings
 from tally.errors import UsageError
 from tally.testing.kafka import FixedKafka
-from tally_local.first_use import directions, own_name
+from tally_local.first_use import directions, own_name, telling_what_runs
 from tally_local.kafka_tools import TOOLS, check_reachable, command
 from tally_local.stack.credentials import Credentials
 from tally_local.stack.server import Part, PartState, PartStatus
+from tally_local.stack.stack import Stack
 
-PASSWORDS = Credentials()
 FIRST = '[pipelines.first]\ntopics = ["a-topic"]\n'
 
 
@@ -25,21 +29,35 @@ def running(part: Part, state: PartState = PartState.RUNNING) -> PartStatus:
 def said(folder: Path, text: str, *parts: PartStatus) -> list[str]:
     config = folder / "tally.toml"
     config.write_text(text, encoding="utf-8")
-    return list(directions(load_settings(config), parts, PASSWORDS, "./tally"))
+    credentials = folder / "a folder" / "credentials.json"
+    return list(directions(load_settings(config), parts, credentials, "./tally"))
 
 
-def test_all_that_runs_is_named_with_user_and_password(tmp_path: Path) -> None:
+def test_all_that_runs_is_named_with_its_user(tmp_path: Path) -> None:
     """And the commands that count a first line, with the pipeline's own topic and level."""
     lines = said(tmp_path, f'{FIRST}levels = ["WARN"]\n', *map(running, Part))
-    assert any("at-airflow" in line and PASSWORDS.airflow_admin in line for line in lines)
-    assert any("at-mysql" in line and PASSWORDS.mysql_tally in line for line in lines)
-    assert any("at-kafka" in line for line in lines)
+    assert "Airflow: at-airflow  user admin" in lines
+    assert "MySQL:   at-mysql  user tally, database tally" in lines
+    assert "Kafka:   at-kafka" in lines
+    assert "Spark:   at-spark" in lines
     first = lines.index("") + 1
     assert " WARN a first line' | ./tally kafka console-producer --topic a-topic" in lines[first]
     assert lines[first + 1] == "       ./tally run --all"
     assert lines[first + 2] == "       ./tally counts first"
     assert "./tally airflow cli dags unpause first " in lines[first + 3]
     assert "./tally airflow cli dags unpause first_audit " in lines[first + 4]
+
+
+def test_passwords_are_shown_by_a_command_alone(tmp_path: Path) -> None:
+    """It can be pasted, and shows those of the servers that run: a log or a screen has none."""
+    credentials = Credentials.of(tmp_path / "a folder" / "credentials.json")
+    lines = said(tmp_path, FIRST, running(Part.AIRFLOW), running(Part.SPARK))
+    assert not [secret for secret in asdict(credentials).values() if secret in "\n".join(lines)]
+    (command,) = [line.partition(":  ")[2] for line in lines if line.startswith("passwords")]
+    shown = subprocess.run(shlex.split(command), capture_output=True, text=True, check=True).stdout
+    assert f'"airflow_admin": "{credentials.airflow_admin}"' in shown
+    assert f'"spark_token": "{credentials.spark_token}"' in shown
+    assert len(shown.splitlines()) == 2
 
 
 def test_lines_of_an_unknown_kind_come_from_a_file(tmp_path: Path) -> None:
@@ -57,6 +75,23 @@ def test_what_does_not_run_is_not_named(tmp_path: Path) -> None:
     """Without both Kafka and MySQL there is nothing to do next."""
     crashed = running(Part.MYSQL, PartState.CRASHED)
     assert said(tmp_path, FIRST, running(Part.KAFKA), crashed) == ["Kafka:   at-kafka"]
+
+
+def test_a_start_that_is_stopped_says_what_it_has_left_running(tmp_path: Path) -> None:
+    """And how to stop it; where nothing was started there is nothing to say."""
+    told: list[str] = []
+    stack = Stack(project=tmp_path, servers=lambda _: StandIn())
+
+    def stopped() -> None:
+        with telling_what_runs(stack, told.append, "./tally"):
+            raise KeyboardInterrupt
+
+    for start in (list[Part](), [Part.MYSQL]):
+        stack.up(start)
+        with pytest.raises(KeyboardInterrupt):
+            stopped()
+    stack.down()
+    assert told == ["still running: mysql; ./tally up continues, ./tally down stops them"]
 
 
 def test_the_program_is_called_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

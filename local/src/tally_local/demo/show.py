@@ -26,7 +26,7 @@ from tally_local.demo.airflow_api import AirflowApi
 from tally_local.demo.commits import Commits
 from tally_local.demo.traffic import Traffic
 from tally_local.demo.writer import LineWriter
-from tally_local.first_use import PARTITIONS, prepare
+from tally_local.first_use import PARTITIONS, prepare, shows
 from tally_local.stack.airflow_config import ADMIN
 from tally_local.stack.lock import held_alone
 from tally_local.stack.server import Part
@@ -73,9 +73,9 @@ def run(project: Path, *, once: bool) -> int:
         ctx, pipeline = open_context(settings), settings.pipeline(PIPELINE)
         prepare(settings, parts)
         address = next(str(status.address) for status in parts if status.part is Part.AIRFLOW)
-        password = stack.credentials().airflow_admin
-        with _unpaused(AirflowApi(address, ADMIN, password)):
-            _say(f"Airflow: {address} (user {ADMIN}, password {password})")
+        with _unpaused(AirflowApi(address, ADMIN, stack.credentials().airflow_admin)):
+            _say(f"Airflow: {address}  user {ADMIN}")
+            _say(shows(stack.layout.credentials, "airflow_admin"))
             return _show(stack, ctx, pipeline, once=once)
 
 

@@ -16,11 +16,14 @@ Cell = str | int | float | bool | datetime | None
 
 # Where spreadsheets take what follows for a formula, whoever wrote it: at the beginning, also
 # behind what is not seen, in the full width of East Asian keyboards, and behind a semicolon, which
-# begins a cell in many countries.
+# begins a cell in many countries. Signs alone are none, and a number is none.
+_UNSEEN: Final = r"\s\u200b-\u200f\u2060\ufeff"
+_SIGNS: Final = r"=+\-@\uff1d\uff0b\uff0d\uff20"
 _FORMULA: Final = re.compile(
-    "^(?=[\\t\\r\\n])"
-    "|(?:^|(?<=;))"
-    "(?=[\\s\\u200b-\\u200f\\u2060\\ufeff]*[=+\\-@\\uff1d\\uff0b\\uff0d\\uff20])"
+    r"^(?=[\t\r\n])"
+    r"|(?:^|(?<=;))"
+    rf"(?![{_UNSEEN}]*[+\-]?[0-9]+(?:[.,][0-9]+)?[{_UNSEEN}]*(?:;|$))"
+    rf"(?=[{_UNSEEN}]*[{_SIGNS}][{_UNSEEN}{_SIGNS}]*[^;{_UNSEEN}{_SIGNS}])"
 )
 
 
@@ -68,9 +71,13 @@ class Table:
 
 
 def as_csv(table: Table) -> str:
-    """The table as CSV with a heading; a text is never a formula to a spreadsheet."""
+    """The table as CSV with a heading; a text is never a formula to a spreadsheet.
+
+    Where it would be one, an apostrophe stands before it; :func:`as_json` has the text as it is.
+    """
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\r\n")
+    # In quotes a text that ends with signs is no formula with the next cell, behind any delimiter.
+    writer = csv.writer(text, lineterminator="\r\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow([column.key for column in table.columns])
     for row in table.rows:
         writer.writerow([_harmless(_plain(row.get(column.key))) for column in table.columns])

@@ -132,7 +132,7 @@ class Output:
 
         Args:
             headers: One for each column.
-            rows: Cells, already formatted.
+            rows: Cells, already formatted; without any ``none`` stands below the headers.
             numbers: Headers of the columns that are aligned to the right.
             texts: Headers of the columns that may be broken between words.
             extra: Headers of the columns that are left out unless ``--wide`` asks for them.
@@ -151,6 +151,8 @@ class Output:
             texts=() if one_line else texts,
         ):
             click.echo(line.rstrip())  # the last column is padded
+        if not rows:
+            click.echo("none")
 
     def note(self, text: str) -> None:
         """Report something to stderr while it happens; not part of the result."""
