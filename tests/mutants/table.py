@@ -821,15 +821,15 @@ MUTANTS: Final = (
     Mutant(
         guard="a label without a column is not counted",
         where="tally.pipeline.plan:_plan",
-        before="    check_tables(tables, pipeline)\n",
+        before="    check_prepared(tx, pipeline)\n",
         after="",
         tests=(f"{LABELS}::test_a_label_without_a_column_is_neither_planned_nor_recounted",),
     ),
     Mutant(
         guard="columns are added between batches",
-        where="tally.ledger.table_changes:check_idle",
-        before="    if row is not None:",
-        after="    if row is None:",
+        where="tally.ledger.tables:check_idle",
+        before="    if rows:",
+        after="    if not rows:",
         tests=(f"{LABELS}::test_a_label_that_is_added_later_is_filled_by_a_replay",),
     ),
     Mutant(
@@ -842,7 +842,7 @@ MUTANTS: Final = (
     Mutant(
         guard="a recount compares with the columns of all labels",
         where="tally.pipeline.recount:recount",
-        before="            check_tables(tables, pipeline)\n",
+        before="            check_tables(tx, tables, pipeline)\n",
         after="            pass\n",
         tests=(f"{LABELS}::test_a_label_without_a_column_is_neither_planned_nor_recounted",),
     ),
