@@ -309,7 +309,7 @@ class JarsMissingError(OperatorError):
 
 
 class PackageMissingError(OperatorError):
-    """A Python package that Spark needs is not installed."""
+    """A Python package that Tally or Spark needs is not installed, or too old."""
 
     code = "package-missing"
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -14,7 +15,6 @@ from tally.config.servers import KafkaSettings
 from tally.errors import KafkaUnavailableError, TallyError, UnansweredError
 from tally.kafka.errors import (
     DENIED,
-    KafkaFaultError,
     MovingError,
     more_telling,
     translate,
@@ -29,6 +29,9 @@ MOVING_PAUSE_S = 0.2
 
 # The client's own timeout comes first; a client that does not keep it gets this much longer.
 GRACE_S = 1.0
+
+EXAMINE_EACH_S = 3.0
+"""Seconds between two handshakes with brokers that are all down, to find out why."""
 
 LOOK_S = 0.2
 """Seconds between two looks at the connections while an answer is waited for."""
@@ -46,10 +49,8 @@ class _ConnectionError:
     """The most telling error."""
     all_down: bool = False
     """Whether no broker was left at some moment."""
-    fault: KafkaFaultError | None = None
-    """Why none can be reached, if it was found out."""
-    is_examined: bool = False
-    """Whether it was looked for."""
+    examined_at: float = -inf
+    """When it was last looked for why none can be reached."""
 
     def __call__(self, error: KafkaError) -> None:
         self.error = more_telling(self.error, error)
@@ -57,7 +58,7 @@ class _ConnectionError:
 
     def forget(self) -> None:
         """Begin again: what was before a request is not its cause."""
-        self.error, self.all_down, self.fault, self.is_examined = None, False, None, False
+        self.error, self.all_down, self.examined_at = None, False, -inf
 
 
 def _open_client(options: dict[str, Any]) -> AdminClient:
@@ -173,10 +174,11 @@ class Requests:
             return None
         if connection.code() in DENIED:
             return self._translated(operation, connection)
-        if not seen.is_examined:
-            seen.is_examined = True
-            seen.fault = fault(self._settings, connection)
-        return seen.fault
+        now = self._clock.monotonic()
+        if now - seen.examined_at < EXAMINE_EACH_S:
+            return None
+        seen.examined_at = now
+        return fault(self._settings, connection)
 
     def error(self, operation: str, error: KafkaError) -> TallyError:
         """Kafka's answer to an operation as an error of Tally's."""
