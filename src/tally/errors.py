@@ -222,7 +222,7 @@ class AccessDeniedError(OperatorError):
 
 
 class SchemaError(OperatorError):
-    """The ledger's tables are missing or older than this version of Tally."""
+    """The ledger's tables are missing, or older or newer than this version of Tally."""
 
     code = "schema-not-migrated"
 

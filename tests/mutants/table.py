@@ -52,6 +52,7 @@ FOUND: Final = "tests/properties/test_found.py"
 PRUNE: Final = "tests/minute/test_prune.py"
 RATIO: Final = "tests/minute/test_malformed_ratio.py"
 PROVING: Final = "tests/cli/test_audit.py"
+UPGRADE: Final = "tests/migrations/test_upgrade.py"
 LABELS: Final = "tests/minute/test_labels.py"
 TASK_COUNTING: Final = "tests/spark/test_task_counting.py"
 LINE_COLUMNS: Final = "tests/spark/test_line_columns.py"
@@ -816,6 +817,13 @@ MUTANTS: Final = (
         before="(held.earliest, True)",
         after="(held.earliest + 1, True)",
         tests=(f"{PRUNE}::test_what_kafka_has_lost_is_folded_and_the_result_stays",),
+    ),
+    Mutant(
+        guard="older code commits nothing into a newer ledger",
+        where="tally.ledger.commit:lock_attempt",
+        before="    check_version(tx)\n",
+        after="",
+        tests=(f"{UPGRADE}::test_older_code_writes_nothing_into_a_newer_ledger",),
     ),
     # --- labels
     Mutant(

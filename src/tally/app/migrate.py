@@ -20,6 +20,7 @@ from tally.ledger.table_changes import (
     result_tables,
 )
 from tally.ledger.tables import check_idle, gone_error
+from tally.ledger.version import check_version
 from tally.mysql import migrations
 from tally.mysql.transactions import Database, table_names
 
@@ -91,7 +92,9 @@ def missing(database: Database, settings: Settings) -> list[str]:
 
 
 def _check_kept(database: Database) -> None:
-    """Raise if a table of the ledger is gone, although its migration was applied."""
+    """Raise if a table of the ledger is gone, or newer code has migrated it."""
+    with database.transaction(read_only=True) as tx:
+        check_version(tx)
     if gone := sorted(RESERVED_TABLES - table_names(database)):
         raise gone_error(gone)
 
