@@ -222,7 +222,7 @@ class AccessDeniedError(OperatorError):
 
 
 class SchemaError(OperatorError):
-    """The ledger's tables are missing or older than this version of Tally."""
+    """The ledger's tables are missing, or older or newer than this version of Tally."""
 
     code = "schema-not-migrated"
 
@@ -309,7 +309,7 @@ class JarsMissingError(OperatorError):
 
 
 class PackageMissingError(OperatorError):
-    """A Python package that Spark needs is not installed."""
+    """A Python package that Tally or Spark needs is not installed, or too old."""
 
     code = "package-missing"
 

@@ -36,9 +36,9 @@ OF_A_PIPELINE = (
 )
 
 
-def text_of(client: "TestClient", address: str, status: int = 200) -> str:
+def text_of(client: "TestClient", address: str, status: int = 200, **options: Any) -> str:
     """The text of an answer, which has this status."""
-    answer = client.get(address)
+    answer = client.get(address, **options)
     assert answer.status_code == status, (address, answer.text)
     return str(answer.text)
 
@@ -134,6 +134,26 @@ def test_strangers_get_the_files_alone(client: "TestClient") -> None:
     for path in paths:
         answer = client.get(addressed(path, "error_log"))
         assert answer.status_code == (401 if path == "/metrics" else 403), path
+
+
+@pytest.mark.parametrize(
+    ("path", "up"), [("", "../"), ("pipelines/error_log/batches?state=open", "../../../")]
+)
+def test_a_browser_that_is_signed_out_is_shown_where_to_sign_in(
+    client: "TestClient", path: str, up: str
+) -> None:
+    """From there Airflow leads back to the page; in a frame, too."""
+    page = {"headers": {"Accept": "text/html,*/*;q=0.8"}}
+    answer = client.get(f"/tally/{path}", **page)
+    assert (answer.status_code, answer.headers["cache-control"]) == (401, "no-store")
+    (address,) = re.findall(r'href="([^"]*)" target="_top">Sign in<', answer.text)
+    assert address.startswith(f"{up}api/v2/auth/login?next=http")
+    there = client.get(urljoin(f"http://testserver/tally/{path}", unescape(address)))
+    assert there.status_code == 307
+    login = parse_qs(urlsplit(there.headers["location"]).query)
+    assert login["next"] == [f"http://testserver/tally/{path}"]
+    log_in(client, role=None)
+    assert "No right to this page" in text_of(client, f"/tally/{path}", 403, **page)
 
 
 def test_each_page_is_drawn_of_an_empty_ledger(world: World, client: "TestClient") -> None:

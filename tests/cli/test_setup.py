@@ -63,6 +63,11 @@ def test_the_grants_of_the_runbook_suffice(tally: Call, world: World, empty_data
     assert read == "select"  # the console's, which shows and changes nothing
     user = f"'{world.name}'@'%'"
     revoke = f"revoke all on `{empty_database}`.* from {user}"
+    for right in ("create", "drop", "references"):
+        rest = re.sub(rf"\b{right}, ", "", migrate)
+        assert rest != migrate
+        world.as_root(revoke, f"grant {rest} on `{empty_database}`.* to {user}")
+        tally("migrate").ends(4, f"{right.upper()} command denied", "under Rights")
     world.as_root(revoke, f"grant {migrate} on `{empty_database}`.* to {user}")
     assert tally("migrate").exit_code == 0
     world.as_root(revoke, f"grant {count} on `{empty_database}`.* to {user}")
@@ -86,6 +91,17 @@ def test_the_grants_of_the_runbook_suffice(tally: Call, world: World, empty_data
     assert f"delete from {world.name}" in grants["detail"]
     assert "delete from dead_letter," not in grants["detail"]
     assert "insert" not in grants["detail"]
+
+
+def test_a_dropped_table_of_the_ledger_is_named(
+    tally: Call, world: World, empty_database: str
+) -> None:
+    """Its migration was applied, so none makes it again, and none could fill it."""
+    tally("migrate").ends(0)
+    world.as_root(f"drop table `{empty_database}`.lost_range")
+    for words in (("migrate",), ("migrate", "--dry-run")):
+        tally(*words).ends(4, "has lost lost_range", "restore the database from its backup")
+    assert "lost_range" in examined(tally)["mysql.tables"]["detail"]
 
 
 def test_the_doctor_finds_nothing_wrong_with_a_healthy_stack(tally: Call, world: World) -> None:

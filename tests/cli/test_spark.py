@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -230,6 +231,8 @@ def test_both_clients_log_in_and_a_refused_login_says_where_user_and_password_co
     tally("audit", "--recount").ends(0)
     tally("status", "--check").ends(0)
     monkeypatch.setenv("TALLY_KAFKA__SASL_PASSWORD", "a wrong one")
+    monkeypatch.setenv("TALLY_KAFKA__REQUEST_TIMEOUT_S", "250")
+    began = time.monotonic()
     for command in ("plan", "status"):
         answer = tally(command).ends(
             4,
@@ -238,3 +241,4 @@ def test_both_clients_log_in_and_a_refused_login_says_where_user_and_password_co
             "kafka.sasl_password comes from TALLY_KAFKA__SASL_PASSWORD",
         )
         assert "a wrong one" not in answer.stdout + answer.stderr
+    assert time.monotonic() - began < 125

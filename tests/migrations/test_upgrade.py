@@ -5,17 +5,24 @@ records below. Offsets 0 to 4 of partition 0 are folded; a replay has counted 5 
 ERROR and WARN; offsets 9 and 10 are planned and not counted.
 """
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
+from tally import __version__
+from tally.aggregates.counts import CountRequest, Counts
 from tally.app.migrate import migrate, missing
 from tally.errors import SchemaError
+from tally.mysql.migrations import sql_folder
 from tally.pipeline.recount import recount
 from tally.pipeline.replay import run_replay
+from tests.python_reader import PythonReader
 from tests.world import World
 
 pytestmark = pytest.mark.stack
+
+NEWER = "insert into _yoyo_migration (migration_hash, migration_id) values ('x', '0099.later')"
 
 DUMP = Path(__file__).with_name("ledger-0006.sql")
 
@@ -98,3 +105,36 @@ def test_an_old_ledger_keeps_counting_and_gets_labels(old: World) -> None:
     rows = old.rows(f"select level, sum(log_count) as n from `{old.name}` group by level")
     assert {row["level"]: row["n"] for row in rows} == {"": 3, "ERROR": 6, "WARN": 4}
     assert old.audit().holds
+
+
+def test_the_minor_version_is_the_number_of_the_newest_migration() -> None:
+    """So that code can tell from the ledger alone which version it needs."""
+    newest = max(file.name for file in sql_folder().glob("*.sql"))
+    assert int(newest[:4]) == int(__version__.split(".")[1])
+
+
+def test_older_code_writes_nothing_into_a_newer_ledger(empty: World) -> None:
+    """It would leave out what is new; what it reads when the ledger is migrated it throws away."""
+    empty.migrate()
+    empty.create_topic(1)
+    batch_id = empty.planned([line(9, "ERROR")]).batch_id
+
+    class Slow(PythonReader):
+        """Whose reading lasts until the ledger is migrated."""
+
+        def count(self, request: CountRequest) -> AbstractContextManager[Counts]:
+            """Count as usual."""
+            empty.execute(NEWER)
+            return super().count(request)
+
+    refused = r"migrated for Tally 0\.99, and this is Tally"
+    with pytest.raises(SchemaError, match=refused):
+        empty.run(batch_id, Slow(kafka=empty.settings.kafka))
+    for other in (empty.plan, empty.migrate, lambda: empty.run(batch_id)):
+        with pytest.raises(SchemaError, match=refused) as raised:
+            other()
+        assert raised.value.next_step.startswith("install Tally 0.99 or newer")
+    assert empty.counts() == {}
+    empty.execute("delete from _yoyo_migration where migration_id = '0099.later'")
+    assert empty.run(batch_id).committed
+    assert empty.counts() == {"2017-07-30 14:09": 1}

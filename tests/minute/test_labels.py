@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tally.app.abandon import AbandonRequest, abandon
 from tally.app.batches import BatchRequest, batch
 from tally.app.migrate import migrate, missing
 from tally.config.names import tables_beside
@@ -73,10 +74,11 @@ def test_values_that_look_alike_stay_apart(world: World) -> None:
 
 def test_a_migration_waits_for_a_reader_and_holds_up_no_other(world: World) -> None:
     """Its statements wait for a table's metadata a short while, and again."""
+    world.configure(line_format=PATTERN, labels=["service"])
     with ThreadPoolExecutor(1) as pool, closing(world.connect()) as reader:
         reader.begin()
         reader.cursor().execute("select * from segment limit 1")
-        migrated = pool.submit(labelled, world)
+        migrated = pool.submit(world.migrate)
         waits = "select 1 from information_schema.processlist where info like %s and state like %s"
         like = [f"alter table `{world.name}%", "%metadata lock%"]
         wait_until(lambda: world.rows(waits, like))
@@ -94,7 +96,7 @@ def test_a_label_that_is_added_later_is_filled_by_a_replay(world: World) -> None
     """
     world.configure(line_format=PATTERN)
     batch_id = world.planned([line("cart"), line("shop"), line("cart")]).batch_id
-    with pytest.raises(SchemaError, match=f"batch {batch_id} is open"):
+    with pytest.raises(SchemaError, match=f"1 open batch: {batch_id}"):
         labelled(world)
     world.configure(labels=[])
     assert world.run(batch_id).committed
@@ -114,7 +116,7 @@ def test_a_label_without_a_column_is_neither_planned_nor_recounted(world: World)
     world.configure(line_format=PATTERN)
     count(world, "cart", "shop")
     world.configure(labels=["service"])
-    with pytest.raises(SchemaError, match="service"):
+    with pytest.raises(SchemaError, match="has no column service"):
         world.plan()
     with pytest.raises(SchemaError, match="service"):
         recount(world.context(world.reader), world.name, lambda *_: None)
@@ -397,16 +399,53 @@ def test_another_result_table_is_refused_before_it_is_made(world: World) -> None
     assert world.audit().holds
 
 
-@pytest.mark.parametrize("which", ["", "__segments", "__folded"])
-def test_a_missing_table_is_named(world: World, which: str) -> None:
+def test_a_dropped_result_is_made_again_with_its_labels(world: World) -> None:
+    """Without the counts so far, of which the audit tells; an open batch is no obstacle."""
     labelled(world)
-    with world.database.transaction(read_only=True) as tx:
-        check_prepared(tx, world.pipeline)
-    world.execute(f"drop table `{world.name}{which}`")
-    with world.database.transaction(read_only=True) as tx, pytest.raises(SchemaError) as raised:
-        check_prepared(tx, world.pipeline)
-    assert f"pipeline {world.name} has no table {world.name}{which} yet" in raised.value.what
+    count(world, "cart")
+    batch_id = world.planned([line("shop")]).batch_id
+    world.execute(f"drop table `{world.name}`")
+    with pytest.raises(SchemaError, match=f"has no table {world.name} yet") as raised:
+        world.plan()
     assert raised.value.next_step == "tally migrate"
+    lacking = missing(world.database, world.settings)
+    assert world.migrate() == lacking != []
+    assert missing(world.database, world.settings) == []
+    assert world.run(batch_id).committed
+    assert rows(world, "service") == {("shop",): 1}
+    assert "the table says None, segments add up to 1" in str(world.audit().violations)
+
+
+@pytest.mark.parametrize("which", ["__segments", "__folded"])
+def test_dropped_contributions_are_not_made_again(world: World, which: str) -> None:
+    """Empty ones would let a replay add to the result what is in it already."""
+    labelled(world)
+    world.execute(f"drop table `{world.name}{which}`")
+    for refused in (world.plan, world.migrate, lambda: missing(world.database, world.settings)):
+        with pytest.raises(SchemaError, match=f"has lost {world.name}{which}") as raised:
+            refused()
+        assert "restore the database" in raised.value.next_step
+
+
+def test_a_label_that_comes_while_a_batch_is_open_is_told_of_its_way(world: World) -> None:
+    """What run, plan and migrate say next is one thing, and it helps."""
+    world.migrate(line_format=PATTERN)
+    batch_id = world.planned([line("cart")]).batch_id
+    world.configure(labels=["service"])
+    for refused in (
+        lambda: world.run(batch_id),
+        world.plan,
+        world.migrate,
+        lambda: missing(world.database, world.settings),
+    ):
+        with pytest.raises(SchemaError, match=f"1 open batch: {batch_id}") as raised:
+            refused()
+        assert raised.value.next_step.startswith(f"tally abandon {batch_id} --reason '…', then ta")
+    request = AbandonRequest(batch_id=batch_id, reason="a new label")
+    abandon(world.context(), request)
+    world.migrate()
+    assert world.minute() is not None
+    assert rows(world, "service") == {("cart",): 1}
 
 
 @pytest.mark.parametrize("key", ["log_time", "log_time, service"])

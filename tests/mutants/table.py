@@ -52,6 +52,7 @@ FOUND: Final = "tests/properties/test_found.py"
 PRUNE: Final = "tests/minute/test_prune.py"
 RATIO: Final = "tests/minute/test_malformed_ratio.py"
 PROVING: Final = "tests/cli/test_audit.py"
+UPGRADE: Final = "tests/migrations/test_upgrade.py"
 LABELS: Final = "tests/minute/test_labels.py"
 TASK_COUNTING: Final = "tests/spark/test_task_counting.py"
 LINE_COLUMNS: Final = "tests/spark/test_line_columns.py"
@@ -817,19 +818,26 @@ MUTANTS: Final = (
         after="(held.earliest + 1, True)",
         tests=(f"{PRUNE}::test_what_kafka_has_lost_is_folded_and_the_result_stays",),
     ),
+    Mutant(
+        guard="older code commits nothing into a newer ledger",
+        where="tally.ledger.commit:lock_attempt",
+        before="    check_version(tx)\n",
+        after="",
+        tests=(f"{UPGRADE}::test_older_code_writes_nothing_into_a_newer_ledger",),
+    ),
     # --- labels
     Mutant(
         guard="a label without a column is not counted",
         where="tally.pipeline.plan:_plan",
-        before="    check_tables(tables, pipeline)\n",
+        before="    check_prepared(tx, pipeline)\n",
         after="",
         tests=(f"{LABELS}::test_a_label_without_a_column_is_neither_planned_nor_recounted",),
     ),
     Mutant(
         guard="columns are added between batches",
-        where="tally.ledger.table_changes:check_idle",
-        before="    if row is not None:",
-        after="    if row is None:",
+        where="tally.ledger.tables:check_idle",
+        before="    if rows:",
+        after="    if not rows:",
         tests=(f"{LABELS}::test_a_label_that_is_added_later_is_filled_by_a_replay",),
     ),
     Mutant(
@@ -842,7 +850,7 @@ MUTANTS: Final = (
     Mutant(
         guard="a recount compares with the columns of all labels",
         where="tally.pipeline.recount:recount",
-        before="            check_tables(tables, pipeline)\n",
+        before="            check_tables(tx, tables, pipeline)\n",
         after="            pass\n",
         tests=(f"{LABELS}::test_a_label_without_a_column_is_neither_planned_nor_recounted",),
     ),

@@ -3,15 +3,18 @@
 import math
 import subprocess
 import sys
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from tests.servers import PROJECT
+from tests.tls_listener import certificate, tls_listener
 from tests.unit.values import P0
 
 from tally.config.servers import KafkaSettings
@@ -209,3 +212,35 @@ def test_a_leader_that_has_changed_is_asked_again() -> None:
         client = SlowClient(0.001, KafkaError.NOT_COORDINATOR, 2, as_a_whole=as_a_whole)
         ask(client).commit_offsets("tally-e", {P0: 7})
         assert client.committed == ["tally-e"]
+
+
+@pytest.mark.parametrize(
+    ("shown", "protocol", "said", "next_step"),
+    [
+        ({}, "SSL", "self-signed certificate", "kafka.ssl_ca_location"),
+        ({"days": -1}, "SSL", "certificate has expired", "renew"),
+        ({"name": "other.example"}, "SSL", "IP address mismatch", "as their certificate does"),
+        ({}, "PLAINTEXT", "speaks TLS", "kafka.security_protocol to SSL,"),
+        ({}, "SASL_PLAINTEXT", "speaks TLS", "kafka.security_protocol to SASL_SSL,"),
+    ],
+)
+def test_of_a_listener_with_tls_it_is_said_at_once_what_does_not_fit(
+    tmp_path: Path, shown: dict[str, Any], protocol: str, said: str, next_step: str
+) -> None:
+    """With librdkafka's real client; the five minutes are not waited for."""
+    file = certificate(tmp_path, **shown)
+    trusted = file if shown else certificate(tmp_path)
+    login: dict[str, Any] = {"sasl_mechanism": "PLAIN", "sasl_username": "a", "sasl_password": "b"}
+    with tls_listener(file) as address:
+        settings = KafkaSettings(
+            bootstrap_servers=address,
+            security_protocol=protocol,
+            ssl_ca_location=trusted,
+            request_timeout_s=300,
+            **(login if protocol.startswith("SASL") else {}),
+        )
+        began = time.monotonic()
+        with pytest.raises(KafkaUnavailableError, match=f"{address}.*{said}") as raised:
+            Kafka(settings).snapshot(["alog"])
+        assert time.monotonic() - began < 150
+    assert next_step in raised.value.next_step

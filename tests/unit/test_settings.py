@@ -270,7 +270,7 @@ def test_passwords_never_show() -> None:
     ):
         for text in (
             f"{MINIMAL}[{table}]\n{key} = 'hunter2'\nnothing = 'hunter2'\n",
-            f"{MINIMAL}[{table}]\n{key} = [12345678]\nnothing = 1\n",
+            f"{MINIMAL}[{table}]\n{key} = [12345678]\n",
             f"{table} = '{table}://tally:hunter2@db/tally'\n{MINIMAL}",
             f"{table} = [12345678]\n{MINIMAL}",
         ):
@@ -299,6 +299,30 @@ def test_a_wrong_pipeline_is_disabled_by_itself(monkeypatch: pytest.MonkeyPatch)
     settings = load(MINIMAL + "[pipelines.d]\npatience_s = 1\n")
     assert list(settings.pipelines) == ["error_log"]
     assert re.search(r"(?s)TOPICS\) = 'dlog': must be a list.*patience_s", complaint(settings, "d"))
+
+
+WRONG_TOGETHER = {
+    "colour = 3\nline_format = 'nginx'": ["b.levels = ['ERROR']: ", "b.colour: "],
+    "start = 'x'\nlabels = ['service']": ["b.start = 'x': ", "b.labels: service: lines of the "],
+    "tags = 'x'\ndelivery = 'files'": ["b.tags = 'x': ", "b.files_url is missing"],
+    "tags = 'x'\npatience_s = 100": ["b.tags = 'x': ", "b.patience_s = 100 must be more than"],
+    # What would follow from a default in place of a wrong value is not said.
+    "line_format = 'nginx'\nlevels = ['a b']": ["b.levels.0 = 'a b': "],
+    "line_format = 3\nlevels = ['notice']\nlabels = ['host']": 2 * ["b.line_format"],
+    "line_format = 'syslog'\nassume_year = 1\nlevels = []": 2 * ["b.assume_year"],
+    "delivery = 'files'\nfiles_url = 'a'": ["b.files_url = 'a': "],
+    "delivery = 'lines'\nfiles_url = '/a'": ["b.delivery = 'lines': "],
+    "labels = ['host', 'level']\nlabel_max_chars = 700": ["b: 2 labels of label_max_chars"],
+}
+
+
+@pytest.mark.parametrize("keys", WRONG_TOGETHER)
+def test_a_wrong_key_hides_no_other(keys: str) -> None:
+    """Each is told, in one go; and nothing that is not there, with wrong servers neither."""
+    settings = load(f'{MINIMAL}[pipelines.b]\ntopics = ["b"]\n{keys}\n')
+    told, wanted = settings.disabled["b"], WRONG_TOGETHER[keys]
+    assert len(told) == len(wanted), told
+    assert [one for one in wanted if f"pipelines.{one}" not in " ".join(told)] == []
 
 
 def test_all_mistakes_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from contextlib import suppress
 
 from tally.app.context import results_database
+from tally.config.names import RESERVED_TABLES
 from tally.config.settings import Settings
 from tally.deliveries.choice import store_by
 from tally.deliveries.set_store import SetStore
@@ -10,7 +11,6 @@ from tally.errors import SchemaError, TallyError
 from tally.ledger.row_sets import has_lines
 from tally.ledger.table_changes import (
     FIRST_RESULT,
-    check_idle,
     check_preparation,
     create_index,
     create_result_tables,
@@ -19,6 +19,8 @@ from tally.ledger.table_changes import (
     prepare_tables,
     result_tables,
 )
+from tally.ledger.tables import check_idle, gone_error
+from tally.ledger.version import check_version
 from tally.mysql import migrations
 from tally.mysql.transactions import Database, table_names
 
@@ -36,11 +38,13 @@ def migrate(database: Database, settings: Settings) -> list[str]:
         ConfigError: A label was renamed, a result table or a measure has changed, or a result table
             holds the counts of another pipeline. No table of any pipeline is changed.
         SchemaError: A pipeline that needs a column has an open batch, or a unique index that is in
-            the way. No table of any pipeline is changed.
+            the way, or a table of what was counted is gone. No table of any pipeline is changed.
         MySQLUnavailableError: The server did not answer, or another migrator did not end in time.
     """
     with migrations.one_at_a_time(database):
-        return [*migrations.apply(database), *prepare(database, settings)]
+        applied = migrations.apply(database)
+        _check_kept(database)
+        return [*applied, *prepare(database, settings)]
 
 
 def prepare(database: Database, settings: Settings) -> list[str]:
@@ -65,8 +69,16 @@ def prepare(database: Database, settings: Settings) -> list[str]:
 
 
 def missing(database: Database, settings: Settings) -> list[str]:
-    """What :func:`migrate` would do, in order; empty when all is there."""
+    """What :func:`migrate` would do, in order; empty when all is there.
+
+    Raises:
+        ConfigError, SchemaError: As :func:`migrate`, once the migrations are applied.
+    """
     lacking = migrations.pending(database)
+    if not lacking:
+        _check_kept(database)
+        for name in settings.pipelines:
+            check_preparation(database, settings.pipeline(name))
     there = {FIRST_RESULT} if lacking else set()  # which comes with the migrations
     with suppress(SchemaError):  # there may be no database yet
         there |= table_names(database)
@@ -77,6 +89,14 @@ def missing(database: Database, settings: Settings) -> list[str]:
             lacking += missing_index(database, settings.pipeline(name))
         lacking += _missing_rows(database, settings, name)
     return lacking
+
+
+def _check_kept(database: Database) -> None:
+    """Raise if a table of the ledger is gone, or newer code has migrated it."""
+    with database.transaction(read_only=True) as tx:
+        check_version(tx)
+    if gone := sorted(RESERVED_TABLES - table_names(database)):
+        raise gone_error(gone)
 
 
 def _missing_rows(database: Database, settings: Settings, name: str) -> list[str]:

@@ -29,7 +29,14 @@ import click
 from tally.app.views import ErrorView, document
 from tally.cli.stopping import is_termination
 from tally.cli.ui.output import Output
-from tally.errors import EXIT_BUG, EXIT_OK, TallyError, UnwritableError, UsageError
+from tally.errors import (
+    EXIT_BUG,
+    EXIT_OK,
+    PackageMissingError,
+    TallyError,
+    UnwritableError,
+    UsageError,
+)
 
 EXIT_CANCELLED: Final = 130
 EXIT_PIPE_CLOSED: Final = 141
@@ -107,9 +114,23 @@ def _unwritten(error: OSError, output: Output) -> int:
 
 
 def _bug(error: Exception, output: Output) -> int:
+    if isinstance(error, ImportError):
+        package = (error.name or "").partition(".")[0]
+        if package not in {"", "tally", "tally_local"}:
+            return _failed(_not_installed(package, error), output)
     traceback.print_exception(error)
     output.note(BUG_ADVICE)
     return EXIT_BUG
+
+
+def _not_installed(package: str, error: ImportError) -> PackageMissingError:
+    """A dependency that is missing or too old: the code is newer than what was installed for it."""
+    return PackageMissingError(
+        f"this version of Tally needs the package {package}, which is not installed, or too old: "
+        f"{error}",
+        next_step="make setup, in a checkout; else install again, with its extras: pip install "
+        "--upgrade kafka-tally",
+    )
 
 
 def _failed(error: TallyError, output: Output) -> int:

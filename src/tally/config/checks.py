@@ -1,7 +1,7 @@
 """What must hold between the keys of a pipeline, and between them and those of the servers."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from tally.config.labels import FILTER_STARS_MAX, RECORD_FIELDS, TEXT
@@ -14,9 +14,15 @@ from tally.lines.format import LineFormat
 from tally.lines.parsing import parse_line_format
 from tally.lines.time_rule import check_time_rule, continuation_reasons
 
+_HOW_LINES_ARE_READ: Final = frozenset({"line_format", "time", "time_zone", "assume_year"})
+
 
 def mistakes(
-    name: str, pipeline: PipelineSettings, mysql: MySQLSettings, kafka: KafkaSettings
+    name: str,
+    pipeline: PipelineSettings,
+    mysql: MySQLSettings,
+    kafka: KafkaSettings,
+    wrong: Collection[str] = (),
 ) -> Iterator[str]:
     """A sentence for each combination of keys that cannot be meant.
 
@@ -25,31 +31,33 @@ def mistakes(
         pipeline: Its keys, each valid by itself.
         mysql: Time-outs of the ledger's server.
         kafka: Time-outs of the brokers.
+        wrong: Keys that are wrong and have their defaults here; nothing is said that follows from
+            these.
     """
-    yield from line_mistakes(name, pipeline)
-    yield from _about_delivery(f"pipelines.{name}", pipeline)
-    yield from _about_patience(f"pipelines.{name}", pipeline, mysql, kafka)
+    yield from line_mistakes(name, pipeline, wrong)
+    key = f"pipelines.{name}"
+    if "delivery" not in wrong:
+        yield from _not_about(wrong, key, _about_delivery(key, pipeline))
+    yield from _not_about(wrong, key, _about_patience(key, pipeline, mysql, kafka))
 
 
-def line_mistakes(name: str, pipeline: PipelineSettings) -> Iterator[str]:
+def line_mistakes(
+    name: str, pipeline: PipelineSettings, wrong: Collection[str] = ()
+) -> Iterator[str]:
     """The sentences about what is asked of the lines; the servers' keys may be wrong."""
     key = f"pipelines.{name}"
     try:
         line_format = parse_line_format(pipeline.line_format, key=f"{key}.line_format")
     except ConfigError as error:
         yield error.what
-    else:
-        yield from _about_lines(key, pipeline, line_format)
+        return
+    if _HOW_LINES_ARE_READ.isdisjoint(wrong):
+        yield from _not_about(wrong, key, _about_lines(key, pipeline, line_format))
 
 
-def format_mistakes(name: str, keys: object) -> Iterator[str]:
-    """What is wrong with the line format of a pipeline of which other keys are not valid."""
-    line_format = keys.get("line_format") if isinstance(keys, Mapping) else None
-    if isinstance(line_format, str | dict):
-        try:
-            parse_line_format(line_format, key=f"pipelines.{name}.line_format")
-        except ConfigError as error:
-            yield error.what
+def _not_about(wrong: Collection[str], key: str, sentences: Iterator[str]) -> Iterator[str]:
+    about = tuple(f"{key}.{name}" for name in wrong)
+    return (sentence for sentence in sentences if not sentence.startswith(about))
 
 
 def _about_lines(key: str, pipeline: PipelineSettings, line_format: LineFormat) -> Iterator[str]:

@@ -144,7 +144,7 @@ _CONNECT_TOKEN = re.compile(r";token=([^;]*)")
 
 
 def _secret_text(value: Any) -> Any:
-    return value if isinstance(value, SecretStr) else str(value)
+    return str(value) if type(value) is int else value
 
 
 # Set by Tally: with other values the same records would be counted differently.
@@ -162,7 +162,7 @@ class SparkSettings(Section):
 
     master: Annotated[str, Field(min_length=1)] = "local[*]"
     """Spark's master, or `sc://HOST:PORT/;KEY=VALUE` for a server that speaks Spark Connect."""
-    # A number is accepted as well: the error about it would show the secret.
+    # A token may be a number; in a URL it has no quotes.
     connect_token: Annotated[SecretStr, BeforeValidator(_secret_text)] = SecretStr("")
     """Token for the Spark Connect server, when it asks for one. Where the server is not the host
     `localhost`, a token is sent over TLS only."""

@@ -17,7 +17,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from tally.config.checks import format_mistakes, line_mistakes, mistakes
+from tally.config.checks import line_mistakes, mistakes
 from tally.config.complaints import CORRECT_THEM, complaints, in_lines
 from tally.config.names import (
     DAG_SUFFIXES,
@@ -97,33 +97,33 @@ class Settings(BaseSettings):
         given = values.get("pipelines") if isinstance(values, dict) else None
         if not isinstance(given, Mapping):
             return handler(values)
-        valid: dict[str, PipelineSettings] = {}
+        known: dict[str, tuple[PipelineSettings, set[str]]] = {}
         disabled: dict[str, tuple[str, ...]] = {}
         for name, keys in given.items():
             try:
-                valid[name] = PipelineSettings.model_validate(keys)
+                known[name] = PipelineSettings.model_validate(keys), set()
             except ValidationError as error:
                 prefix = f"pipelines.{name}"
-                wrong = complaints(error, PipelineSettings, environment(cls), prefix)
-                disabled[name] = (*wrong, *format_mistakes(name, keys))
+                told = complaints(error, PipelineSettings, environment(cls), prefix)
+                disabled[name] = tuple(told)
+                known |= _without_wrong_keys(name, keys, error)
+        valid = {name: pipeline for name, (pipeline, wrong) in known.items() if not wrong}
         try:
             settings = handler({**values, "pipelines": valid})
         except ValidationError as error:
-            wrong = complaints(error, cls, environment(cls))
-            for name, pipeline in valid.items():
-                wrong += _mistaken_names(name, pipeline, valid)
-                wrong += line_mistakes(name, pipeline)
+            told = complaints(error, cls, environment(cls))
+            for name, (pipeline, wrong) in known.items():
+                told += [] if wrong else _mistaken_names(name, pipeline, valid)
+                told += line_mistakes(name, pipeline, wrong)
             for sentences in disabled.values():
-                wrong += sentences
-            raise InvalidSettingsError(wrong) from None
-        for name, pipeline in valid.items():
-            wrong = [
-                *_mistaken_names(name, pipeline, settings.pipelines),
-                *mistakes(name, pipeline, settings.mysql, settings.kafka),
-            ]
-            if wrong:
-                disabled[name] = tuple(wrong)
-                del settings.pipelines[name]
+                told += sentences
+            raise InvalidSettingsError(told) from None
+        for name, (pipeline, wrong) in known.items():
+            told = [] if wrong else _mistaken_names(name, pipeline, settings.pipelines)
+            told += mistakes(name, pipeline, settings.mysql, settings.kafka, wrong)
+            if told:
+                disabled[name] = (*disabled.get(name, ()), *told)
+                settings.pipelines.pop(name, None)
         settings._disabled = disabled  # noqa: SLF001 - its own
         return settings
 
@@ -175,6 +175,20 @@ class Settings(BaseSettings):
         """
         self.check(name)
         return _named(name, self.pipelines[name])
+
+
+def _without_wrong_keys(
+    name: str, keys: object, error: ValidationError
+) -> dict[str, tuple[PipelineSettings, set[str]]]:
+    """A pipeline without its wrong keys, and these; empty when it is not known which they are."""
+    wrong = {str(item["loc"][0]) for item in error.errors() if item["loc"]}
+    if not isinstance(keys, Mapping) or not wrong:
+        return {}
+    rest = {key: value for key, value in keys.items() if key not in wrong}
+    try:
+        return {name: (PipelineSettings.model_validate({"topics": ["unknown"], **rest}), wrong)}
+    except ValidationError:  # keys that are wrong together
+        return {}
 
 
 def _named(name: str, settings: PipelineSettings) -> Pipeline:

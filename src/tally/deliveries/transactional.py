@@ -75,7 +75,7 @@ class TransactionalBatch:
         if not lock_attempt(tx, batch):
             return False
         tables = tables_of(tx, batch.pipeline)
-        check_tables(tables, self.pipeline)
+        check_tables(tx, tables, self.pipeline)
         check_rows_view(tables, self.pipeline)
         rows = self._rows(batch, tables, result)
         watched = list(islice(rows, ROWS_WATCHED))

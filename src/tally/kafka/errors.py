@@ -53,6 +53,10 @@ class MovingError(KafkaUnavailableError):
     """
 
 
+class KafkaFaultError(KafkaUnavailableError):
+    """The settings and the brokers' listener do not fit; waiting for an answer does not help."""
+
+
 class TopicExistsError(KafkaUnavailableError):
     """A topic of that name exists already."""
 

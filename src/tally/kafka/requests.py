@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -11,8 +12,15 @@ from confluent_kafka.admin import AdminClient
 
 from tally.clock import Clock, SystemClock
 from tally.config.servers import KafkaSettings
-from tally.errors import KafkaUnavailableError, TallyError
-from tally.kafka.errors import MovingError, more_telling, translate, unavailable
+from tally.errors import KafkaUnavailableError, TallyError, UnansweredError
+from tally.kafka.errors import (
+    DENIED,
+    MovingError,
+    more_telling,
+    translate,
+    unavailable,
+)
+from tally.kafka.handshake import fault
 from tally.kafka.options import SILENT, client_options
 
 T = TypeVar("T")
@@ -22,19 +30,35 @@ MOVING_PAUSE_S = 0.2
 # The client's own timeout comes first; a client that does not keep it gets this much longer.
 GRACE_S = 1.0
 
+EXAMINE_EACH_S = 3.0
+"""Seconds between two handshakes with brokers that are all down, to find out why."""
+
+LOOK_S = 0.2
+"""Seconds between two looks at the connections while an answer is waited for."""
+
 
 @dataclass(slots=True)
 class _ConnectionError:
-    """The most telling error of the client's connections, set when the client is polled.
+    """What is wrong with the client's connections, set when the client is polled.
 
     It holds no reference to the client. In a reference cycle the garbage collector could close the
     client from librdkafka's own thread, and librdkafka then aborts the process.
     """
 
     error: KafkaError | None = None
+    """The most telling error."""
+    all_down: bool = False
+    """Whether no broker was left at some moment."""
+    examined_at: float = -inf
+    """When it was last looked for why none can be reached."""
 
     def __call__(self, error: KafkaError) -> None:
         self.error = more_telling(self.error, error)
+        self.all_down |= error.code() == KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - its name
+
+    def forget(self) -> None:
+        """Begin again: what was before a request is not its cause."""
+        self.error, self.all_down, self.examined_at = None, False, -inf
 
 
 def _open_client(options: dict[str, Any]) -> AdminClient:
@@ -116,7 +140,7 @@ class Requests:
             AccessDeniedError: The brokers refused the credentials or the operation.
         """
         self._poll()
-        self._connections.error = None  # what was before this request is not its cause
+        self._connections.forget()
         left_s = deadline - self._clock.monotonic()
         if left_s <= 0:
             raise self._unavailable("no time was left for a request")
@@ -126,17 +150,43 @@ class Requests:
             raise self.error(operation, error.args[0]) from error
 
     def result(self, operation: str, deadline: float, future: "Future[T]") -> T:
-        """Wait for one answer; raises as :meth:`Requests.start` does."""
-        left_s = max(0.0, deadline - self._clock.monotonic())
-        try:
-            return future.result(left_s + self._grace_s)
-        except TimeoutError:
-            raise self._unavailable("no answer") from None
-        except KafkaException as error:
-            raise self.error(operation, error.args[0]) from error
+        """Wait for one answer; raises as :meth:`Requests.start` does.
+
+        It is not waited for when the login is refused, or TLS fails, at every broker.
+        """
+        until = max(deadline, self._clock.monotonic()) + self._grace_s
+        while True:
+            left_s = max(0.0, until - self._clock.monotonic())
+            try:
+                return future.result(min(left_s, LOOK_S))
+            except TimeoutError:
+                if (hopeless := self._hopeless(operation)) is not None:
+                    raise hopeless from None
+                if left_s <= LOOK_S:
+                    raise self._unavailable("no answer") from None
+            except KafkaException as error:
+                raise self.error(operation, error.args[0]) from error
+
+    def _hopeless(self, operation: str) -> TallyError | None:
+        """Why no broker will ever answer; None while one may."""
+        connection, seen = self._poll(), self._connections
+        if connection is None or not seen.all_down:
+            return None
+        if connection.code() in DENIED:
+            return self._translated(operation, connection)
+        now = self._clock.monotonic()
+        if now - seen.examined_at < EXAMINE_EACH_S:
+            return None
+        seen.examined_at = now
+        return fault(self._settings, connection)
 
     def error(self, operation: str, error: KafkaError) -> TallyError:
         """Kafka's answer to an operation as an error of Tally's."""
+        found = self._translated(operation, error)
+        is_silence = isinstance(found, UnansweredError) and found.is_unexplained
+        return (self._hopeless(operation) if is_silence else None) or found
+
+    def _translated(self, operation: str, error: KafkaError) -> TallyError:
         servers = self._settings.bootstrap_servers
         return translate(servers, operation, error, self._poll(), self._timeout_s)
 

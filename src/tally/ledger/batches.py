@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from tally.errors import FencedError, UnknownBatchError, UsageError
 from tally.ledger.replay_state import settle_replay
 from tally.ledger.rows import range_of
+from tally.ledger.version import check_version
 from tally.model import (
     Batch,
     BatchKind,
@@ -195,11 +196,13 @@ def claim_all(tx: Transaction, batch_ids: Sequence[int], claimed_by: str) -> lis
 
     Raises:
         UnknownBatchError: The ledger has none of one of the ids.
+        SchemaError: Newer code has migrated the ledger.
     """
     found = find_batches(tx, batch_ids, lock=True)
     planned = [batch.batch_id for batch in found if batch.state is BatchState.PLANNED]
     if not planned:
         return found
+    check_version(tx)
     tx.execute(
         "update batch set attempt = attempt + 1, claimed_at = %s, claimed_by = %s,"
         f" claim_token = %s where batch_id in ({_list_of(planned)})",

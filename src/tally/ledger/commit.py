@@ -10,6 +10,7 @@ from tally.ledger.batches import abandoned_error, find_batch, restored_error
 from tally.ledger.contributions import lines_of_segment
 from tally.ledger.dead_letters import TOTALLED_OF_SEGMENT
 from tally.ledger.tables import Tables
+from tally.ledger.version import check_version
 from tally.model import Batch, BatchState, OffsetRange, SegmentTotals, TopicPartition
 from tally.mysql.transactions import Transaction
 
@@ -40,6 +41,7 @@ def lock_attempt(tx: Transaction, batch: Batch) -> bool:
     Raises:
         FencedError: A newer attempt owns the batch, it was abandoned, or it is another one than
             was claimed.
+        SchemaError: Newer code has migrated the ledger since.
     """
     now = find_batch(tx, batch.batch_id, lock=True)
     if _identity(now) != _identity(batch):
@@ -55,6 +57,7 @@ def lock_attempt(tx: Transaction, batch: Batch) -> bool:
             f"batch {batch.batch_id}: attempt {now.attempt} has replaced attempt {batch.attempt}",
             next_step=f"tally show {batch.batch_id}",
         )
+    check_version(tx)
     return True
 
 

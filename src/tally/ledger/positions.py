@@ -6,6 +6,7 @@ from tally.errors import ConfigError, SchemaError
 from tally.ledger.batches import Requester, insert_batch
 from tally.ledger.rows import partition_of, range_of
 from tally.ledger.tables import OWN_TABLES, check_result_table, check_unowned
+from tally.ledger.version import check_version
 from tally.model import (
     BatchKind,
     KnownTopic,
@@ -39,7 +40,9 @@ def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
     Raises:
         ConfigError: The pipeline has counted into another table before, the table belongs to
             another pipeline, or it is no table of counts.
+        SchemaError: Newer code has migrated the ledger.
     """
+    check_version(tx)
     owned = _locked_table(tx, pipeline)
     if owned is None:
         # An insert over an existing row takes a shared lock first, and two planners that both hold

@@ -23,6 +23,8 @@ from tally.ledger.tables import (
     SHARED_FOLDED,
     LabelColumn,
     Tables,
+    check_idle,
+    check_kept,
     check_target,
     check_unowned,
     check_unowned_beside,
@@ -152,24 +154,29 @@ def check_preparation(database: Database, pipeline: Pipeline) -> Tables | None:
             check_unowned(tx, pipeline.name, pipeline.table)
         else:
             check_target(before, pipeline)
+            check_kept(tx, before)
             check_lines(tx, before, pipeline)
         wanted = _changed(tx, pipeline)
         if wanted is not None:
             if before is None or not before.has_own:
                 check_unowned_beside(tx, pipeline.name, pipeline.table)
-            check_idle(tx, pipeline.name)
+            if wanted != before:
+                check_idle(tx, pipeline.name)
             for table, key in wanted.whole_keys.items():
                 _check_indexes(tx, table, key)
         return wanted
 
 
 def _changed(tx: Transaction, pipeline: Pipeline) -> Tables | None:
-    """The tables that the configuration asks for; None when they are those of the ledger."""
+    """The tables that the configuration asks for; None when the ledger has them, and MySQL, too."""
     before = find_tables(tx, pipeline.name)
     if not (pipeline.has_own_tables or (before is not None and before.has_own)):
         return None
     wanted = _wanted(before, pipeline)
-    return None if wanted == before else wanted
+    if wanted != before:
+        return wanted
+    shape = read_shape(tx, wanted.result)
+    return None if shape is not None and set(wanted.columns) <= shape.columns.keys() else wanted
 
 
 def _described(pipeline: Pipeline) -> str:
@@ -242,25 +249,6 @@ def _check_indexes(tx: Transaction, table: str, key: tuple[str, ...]) -> None:
             )
 
 
-def check_idle(tx: Transaction, pipeline: str, what: str = "labels and measure") -> None:
-    """Raise if a batch of a pipeline is open.
-
-    Raises:
-        SchemaError: One is, and ``what`` changes between batches only.
-    """
-    row = tx.row(
-        "select batch_id from batch where pipeline = %s and state = 'planned' limit 1",
-        (pipeline,),
-    )
-    if row is not None:
-        raise SchemaError(
-            f"pipeline {pipeline}: batch {row['batch_id']} is open; {what} change"
-            f"{'' if ' and ' in what else 's'} between batches",
-            next_step=f"tally run {row['batch_id']} under the old configuration, or tally abandon "
-            f"{row['batch_id']} --reason '…'",
-        )
-
-
 def _create_result(tx: Transaction, table: str) -> None:
     # Not LIKE the first result table: that one may have labels. The name was validated.
     tx.execute(_RESULT.format(table=table))
@@ -314,8 +302,10 @@ def _refer_to_segments(tx: Transaction, contributions: str) -> None:
 def _switch(tx: Transaction, pipeline: Pipeline, wanted: Tables) -> None:
     """Record the new columns in the ledger, and move the pipeline's rows out of shared tables."""
     lock_pipeline(tx, pipeline.name, pipeline.table)
-    check_idle(tx, pipeline.name)
     before = find_tables(tx, pipeline.name)
+    if before == wanted:
+        return
+    check_idle(tx, pipeline.name)
     if before is not None and not before.has_own:
         copy_shared(tx, before, wanted, pipeline.name)
     tx.execute(

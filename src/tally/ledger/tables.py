@@ -15,6 +15,7 @@ from tally.aggregates.aggregate import BYTES, LINES, TIME, Aggregate
 from tally.config.names import tables_beside
 from tally.config.pipeline import Pipeline
 from tally.errors import ConfigError, SchemaError
+from tally.formatting import plural
 from tally.ledger.shapes import exact_collation, read_shape, visible_tables, why_no_counts
 from tally.mysql.transactions import Row, Transaction
 
@@ -134,7 +135,7 @@ def tables_of_replay(tx: Transaction, replay_id: int) -> Tables:
     return _known(found, f"replay {replay_id}")
 
 
-def check_tables(tables: Tables, pipeline: Pipeline) -> None:
+def check_tables(tx: Transaction, tables: Tables, pipeline: Pipeline) -> None:
     """Raise unless what the configuration counts fits into the tables.
 
     Raises:
@@ -144,6 +145,7 @@ def check_tables(tables: Tables, pipeline: Pipeline) -> None:
     check_result_table(tables.result, pipeline.name, pipeline.table)
     aggregate = Aggregate.of(pipeline)
     if aggregate.has_bytes and not tables.has_own:
+        check_idle(tx, pipeline.name)
         raise SchemaError(
             f"pipeline {pipeline.name} has no tables for its measure yet", next_step="tally migrate"
         )
@@ -151,6 +153,7 @@ def check_tables(tables: Tables, pipeline: Pipeline) -> None:
     chars = {label.column: label.chars for label in tables.labels}
     lacking = [c for c in aggregate.columns if chars.get(c, 0) < aggregate.label_chars]
     if lacking:
+        check_idle(tx, pipeline.name)
         raise SchemaError(
             f"{tables.result} has no column {', '.join(lacking)} of {aggregate.label_chars} "
             f"characters for pipelines.{pipeline.name}.labels",
@@ -165,12 +168,55 @@ def check_prepared(tx: Transaction, pipeline: Pipeline) -> None:
         ConfigError: The pipeline has counted into another table, or by another measure.
         SchemaError: A table or a label's column is missing.
     """
-    tables = tables_to_read(tx, pipeline)
-    check_tables(tables, pipeline)
+    found = find_tables(tx, pipeline.name)
+    tables = found or tables_to_read(tx, pipeline)
+    check_result_table(tables.result, pipeline.name, pipeline.table)
+    if found is not None:
+        check_kept(tx, found)
     if missing := sorted(tables.whole_keys.keys() - visible_tables(tx, tables.whole_keys.keys())):
         raise SchemaError(
             f"pipeline {pipeline.name} has no table {', '.join(missing)} yet, or may not read it",
             next_step="tally migrate",
+        )
+    check_tables(tx, tables, pipeline)
+
+
+def check_kept(tx: Transaction, tables: Tables) -> None:
+    """Raise if a table of what a pipeline has counted is gone; its result can be made again."""
+    kept = {tables.contributions, tables.folded}
+    if gone := sorted(kept - visible_tables(tx, kept)):
+        raise gone_error(gone)
+
+
+def gone_error(tables: Sequence[str]) -> SchemaError:
+    """That tables are gone which the ledger needs, and which no migration can fill again."""
+    return SchemaError(
+        f"the ledger has lost {', '.join(tables)}: dropped, or this user has no right on it",
+        next_step="restore the database from its backup: docs/runbook.md, Backup (tally migrate "
+        "cannot fill it again)",
+    )
+
+
+def check_idle(tx: Transaction, pipeline: str, what: str = "labels and measure") -> None:
+    """Raise if a batch of a pipeline is open.
+
+    Raises:
+        SchemaError: One is, and ``what`` changes between batches only.
+    """
+    rows = tx.rows(
+        "select batch_id, replay_id from batch where pipeline = %s and state = 'planned'"
+        " order by batch_id",
+        (pipeline,),
+    )
+    if rows:
+        ids = [row["batch_id"] for row in rows]
+        abandon = ", ".join(f"tally abandon {batch_id} --reason '…'" for batch_id in ids)
+        replays = sorted({row["replay_id"] for row in rows} - {None})
+        again = f"request replay {', '.join(map(str, replays))} again" if replays else "tally run"
+        raise SchemaError(
+            f"pipeline {pipeline}: {plural(len(ids), 'open batch')}: {', '.join(map(str, ids))}; "
+            f"{what} change{'' if ' and ' in what else 's'} between batches",
+            next_step=f"{abandon}, then tally migrate, then {again}: nothing is lost",
         )
 
 

@@ -16,9 +16,10 @@ from yoyo.connections import DatabaseURI
 from yoyo.migrations import MigrationList
 
 from tally.config.servers import MySQLSettings
-from tally.errors import MySQLUnavailableError, SchemaError, StatementError
+from tally.errors import AccessDeniedError, MySQLUnavailableError, SchemaError, StatementError
 from tally.mysql.connection import connect
-from tally.mysql.transactions import Database, table_names
+from tally.mysql.errors import translate
+from tally.mysql.transactions import Database, Transaction, table_names
 from tally.packaged import packaged
 
 LOCK_NAME: Final = "tally_migrate"
@@ -30,6 +31,7 @@ VERSION_TABLE: Final = "_yoyo_version"
 # yoyo creates and drops a table of such a name to test whether the server can roll DDL back.
 YOYO_PROBE: Final = "yoyo_tmp_"
 YOYO_TABLES: Final = frozenset({MIGRATIONS_TABLE, VERSION_TABLE, "_yoyo_log", "yoyo_lock"})
+_GRANT: Final = "grant what docs/runbook.md lists under Rights to the user that migrates"
 
 
 class _Backend(MySQLBackend):  # type: ignore[misc]  # yoyo has no type hints
@@ -114,9 +116,12 @@ def apply(database: Database) -> list[str]:
         names = [migration.id for migration in todo]
         backend.apply_migrations(todo)
     except backend.DatabaseError as error:
+        refused = translate(error, section=settings.section)
+        resumes = "then tally migrate again: it resumes where it stopped"
+        if isinstance(refused, AccessDeniedError):
+            raise AccessDeniedError(refused.what, next_step=f"{_GRANT}, {resumes}") from error
         raise StatementError(
-            f"a migration was refused: {error}",
-            next_step="correct the cause, then tally migrate again: it resumes where it stopped",
+            f"a migration was refused: {refused.what}", next_step=f"correct the cause, {resumes}"
         ) from error
     finally:
         backend.connection.close()
@@ -127,7 +132,12 @@ def _forget_interrupted_start(database: Database) -> None:
     """Drop yoyo's own tables if it was killed while it created them; it cannot resume from there.
 
     It writes its version last, so without a version nothing is recorded in the others.
+
+    Raises:
+        AccessDeniedError: The user may not create or drop tables, which yoyo would hide.
     """
+    with database.transaction() as tx:
+        _try_rights(tx)
     tables = table_names(database)
     with database.transaction() as tx:
         for table in sorted(name for name in tables if name.startswith(YOYO_PROBE)):
@@ -137,3 +147,12 @@ def _forget_interrupted_start(database: Database) -> None:
         if VERSION_TABLE in half and tx.row(f"select version from {VERSION_TABLE}") is not None:
             return
         tx.execute(f"drop table {', '.join(sorted(half))}")
+
+
+def _try_rights(tx: Transaction) -> None:
+    probe = f"{YOYO_PROBE}rights"
+    try:
+        tx.execute(f"create table if not exists {probe} (id int)")
+        tx.execute(f"drop table {probe}")
+    except AccessDeniedError as error:
+        raise AccessDeniedError(error.what, next_step=f"{_GRANT}, then tally migrate") from error

@@ -12,7 +12,7 @@ from tally.errors import AccessDeniedError
 from tally.ledger import batches, positions
 from tally.ledger.batches import Requester
 from tally.ledger.row_sets import ledger_id, record_rows_view
-from tally.ledger.tables import check_tables, tables_of
+from tally.ledger.tables import check_prepared, tables_of
 from tally.model import Batch, KafkaSnapshot, KnownTopic, TopicPartition
 from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context
@@ -136,8 +136,8 @@ def _plan(tx: Transaction, facts: _Facts, requester: Requester, believe: bool) -
     """
     pipeline = facts.pipeline
     positions.lock_pipeline(tx, pipeline.name, pipeline.table)
+    check_prepared(tx, pipeline)
     tables = tables_of(tx, pipeline.name)
-    check_tables(tables, pipeline)
     record_rows_view(tx, tables, pipeline)
     open_batches = batches.find_open_ingest(tx, pipeline.name, lock=True)
     known = positions.known_topics(tx, pipeline.name)

@@ -95,7 +95,7 @@ def recount(ctx: Context, name: str, progress: Progress) -> Recount:
         losses = find_losses(tx, name)
         tables = tables_to_read(tx, pipeline)
         if segments:
-            check_tables(tables, pipeline)
+            check_tables(tx, tables, pipeline)
     tally = _Tally(unchecked=[Unchecked(range=r, cause="pruned") for r in folded])
     snapshot = _snapshot(ctx.kafka, pipeline, segments)
     tally.violations += held_in_spite_of(losses, snapshot)

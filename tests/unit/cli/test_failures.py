@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,19 @@ def test_an_error_is_told_on_stderr_and_with_json_as_one_document_too(capsys: Ca
 
     assert guarded(work, output) == 4
     assert json.loads(capsys.readouterr().out) == {"batch": None}
+
+
+@pytest.mark.parametrize(
+    ("module", "ends"), [("no_such_package.part", 4), ("tally.no_such_part", 70)]
+)
+def test_a_dependency_that_is_not_installed_is_no_bug(
+    capsys: Captured, module: str, ends: int
+) -> None:
+    """As after a git pull that needs another package; a module of Tally's own is one."""
+    assert guarded(lambda: import_module(module), Output()) == ends
+    said = capsys.readouterr().err
+    assert ("needs the package no_such_package" in said) == (ends == 4)
+    assert ("next: make setup" in said) == (ends == 4)
 
 
 def test_bugs_signals_and_wrong_options_have_codes_of_their_own(capsys: Captured) -> None:

@@ -68,19 +68,34 @@ def server() -> Iterator[StandIn]:
 
 
 @pytest.fixture
-def stack(tmp_path: Path, server: StandIn) -> Iterator[Stack]:
-    stack = Stack(project=tmp_path, servers=lambda _: server)
+def said() -> list[str]:
+    """What the stack has announced."""
+    return []
+
+
+@pytest.fixture
+def stack(tmp_path: Path, server: StandIn, said: list[str]) -> Iterator[Stack]:
+    stack = Stack(project=tmp_path, servers=lambda _: server, announce=said.append)
     yield stack
     stack.down([Part.MYSQL])
 
 
-def test_a_port_lost_to_a_quicker_process_is_replaced(stack: Stack, server: StandIn) -> None:
-    """Two stacks that chose the same port at the same moment."""
+def test_a_port_lost_to_a_quicker_process_is_replaced(
+    stack: Stack, server: StandIn, said: list[str]
+) -> None:
+    """Two stacks that chose the same port at the same moment; who has noted the old one is told."""
     server.thefts = 1
     status = stack.up([Part.MYSQL])[0]
     assert status.state is PartState.RUNNING
-    assert status.address != f"{LOOPBACK}:{server.stolen[0].getsockname()[1]}"
-    assert f"port = {str(status.address).split(':')[1]}" in stack.overlay.read_text()
+    old, new = server.stolen[0].getsockname()[1], str(status.address).split(":")[1]
+    assert f"port = {new}" in stack.overlay.read_text()
+    moved = f"mysql: another process has taken port {old} (mysql); from now on it is {new}"
+    assert said == [
+        "mysql: starting",
+        moved,
+        "mysql: starting",
+        f"mysql: ready at {status.address}",
+    ]
 
 
 def test_a_server_that_is_never_ready_is_an_error(stack: Stack, server: StandIn) -> None:

@@ -247,7 +247,14 @@ class Stack:
 
     def _start(self, server: Server) -> Record:
         self._processes.stop(server.part, timeout_s=server.stop_timeout_s)  # left by a crash
+        before = self._ports.remembered()
         ports = self._ports.choose(server.ports)
+        for name, port in ports.items():
+            if before.get(name, port) != port:
+                self._announce(
+                    f"{server.part}: another process has taken port {before[name]} ({name}); from "
+                    f"now on it is {port}"
+                )
         self._announce(f"{server.part}: starting")
         (self.layout.home / server.part).mkdir(mode=0o700, exist_ok=True)
         command = server.prepare(ports)

@@ -14,7 +14,8 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from airflow.api_fastapi.core_api.security import GetUserDep
-from fastapi import FastAPI, Request, Response, status
+from fastapi import FastAPI, HTTPException, Request, Response, status
+from fastapi.exception_handlers import http_exception_handler
 from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
 
@@ -114,6 +115,7 @@ def create_console(config: Path) -> FastAPI:
     # Whoever asks for metrics has signed in nowhere, and takes no page's thread.
     of_metrics = RequestLimit(at_a_time=2, queued_max=8)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.add_exception_handler(HTTPException, _turned_away)
 
     @app.get("/", dependencies=SIGNED_IN)
     async def show_pipelines(request: Request, user: GetUserDep) -> Response:
@@ -155,7 +157,7 @@ class _Console:
 
     def page(self, request: Request, user: Any, pipeline: str, compose: Compose) -> Response:
         """A page of one pipeline, for a user who has the right to its DAG."""
-        frame = self._frame(request, user, pipeline)
+        frame = self.frame(request, user, pipeline)
         try:
             settings = connected_settings(self._config)
             frame |= {"pipelines": [name for name in settings.names if may_read(name, user)]}
@@ -181,7 +183,7 @@ class _Console:
 
     def pipelines(self, request: Request, user: Any, *, ask_kafka: bool) -> Response:
         """All pipelines that the user may see; a single one at once, unless Kafka is asked."""
-        frame = self._frame(request, user, "")
+        frame = self.frame(request, user, "")
         try:
             settings = connected_settings(self._config)
             names = [name for name in settings.names if may_read(name, user)]
@@ -203,7 +205,7 @@ class _Console:
     def run(self, request: Request, user: Any, dag_id: str, run_id: str) -> Response:
         """A run of one of Tally's DAGs, also as a tab in Airflow."""
         pipeline, kind = _pipeline_of(dag_id)
-        frame = self._frame(request, user, pipeline)
+        frame = self.frame(request, user, pipeline)
         found = find_run(dag_id, run_id)
         values: dict[str, Any] = {"run": found, "kind": kind, "title": "Run"}
         values |= {"dag_id": dag_id, "run_id": run_id, "waits": False}
@@ -252,7 +254,7 @@ class _Console:
             return Response(status_code=status.HTTP_503_SERVICE_UNAVAILABLE)
 
     @staticmethod
-    def _frame(request: Request, user: Any, pipeline: str) -> dict[str, Any]:
+    def frame(request: Request, user: Any, pipeline: str) -> dict[str, Any]:
         """What every page has besides its own values."""
         route = request.scope["route"].path
         depth = route.count("/") - 1
@@ -269,6 +271,21 @@ class _Console:
             "may_trigger": partial(may_trigger, user=user),
             "may_unpause": partial(may_unpause, user=user),
         }
+
+
+async def _turned_away(request: Request, error: Any) -> Response:
+    """A page with a way to sign in, where a browser is signed out or lacks a right."""
+    titles = {
+        status.HTTP_401_UNAUTHORIZED: "Signed out",
+        status.HTTP_403_FORBIDDEN: "No right to this page",
+    }
+    title = titles.get(error.status_code)
+    if title is None or "text/html" not in request.headers.get("accept", ""):
+        return await http_exception_handler(request, error)
+    frame = _Console.frame(request, None, "")
+    address = f"{frame['airflow']}api/v2/auth/login?{urlencode({'next': str(request.url)})}"
+    values = {"error": f"Airflow says: {error.detail}", "title": title, "sign_in": address}
+    return draw("error.html", {**frame, "address": ""}, values, error.status_code)
 
 
 def _pipeline_of(dag_id: str) -> tuple[str, str]:

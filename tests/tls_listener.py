@@ -1,0 +1,88 @@
+"""A listener that accepts a TLS handshake and then closes the connection, and its certificate."""
+
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
+from pathlib import Path
+from threading import Thread
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+HOST: Final = "127.0.0.1"
+SILENCE_S: Final = 5
+"""After so long a client that says nothing is left."""
+DAY: Final = timedelta(days=1)
+
+
+def certificate(folder: Path, *, name: str = HOST, days: int = 1) -> Path:
+    """A PEM file with a certificate that signs itself, and its key.
+
+    Args:
+        folder: Where the file goes.
+        name: The host's name or address.
+        days: Until when it is valid, from now; it began two days ago.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    is_address = name[0].isdigit()
+    of = x509.IPAddress(IPv4Address(name)) if is_address else x509.DNSName(name)
+    now = datetime.now(UTC)
+    signed = (
+        x509.CertificateBuilder(subject_name=who, issuer_name=who, public_key=key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - 2 * DAY)
+        .not_valid_after(now + days * DAY)
+        .add_extension(x509.SubjectAlternativeName([of]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    file = folder / f"{signed.serial_number}.pem"
+    file.write_bytes(
+        signed.public_bytes(serialization.Encoding.PEM)
+        + key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return file
+
+
+@contextmanager
+def tls_listener(shown: Path) -> Iterator[str]:
+    """A listener that shows a certificate; gives its ``host:port``."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(shown)
+    with socket.create_server((HOST, 0)) as server:
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:  # closed
+                    return
+                Thread(target=shake_hands, args=(connection,)).start()
+
+        def shake_hands(connection: socket.socket) -> None:
+            connection.settimeout(SILENCE_S)
+            with (
+                connection,
+                suppress(OSError),
+                context.wrap_socket(connection, server_side=True),
+            ):
+                pass
+
+        thread = Thread(target=accept)
+        thread.start()
+        try:
+            yield f"{HOST}:{server.getsockname()[1]}"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
