@@ -9,7 +9,7 @@ from tally.app.format_keys import FormatKeys, is_known, keys_to_paste, levels_to
 from tally.app.format_trial import FormatTrial, _rank
 from tally.app.json_guess import json_guess
 from tally.lines.format import CATALOGUE, LineFormat
-from tally.lines.time_rule import WALL_CLOCK
+from tally.lines.time_rule import WALL_CLOCK, TimeRule
 from tally.spark.trial import newest_within
 
 
@@ -67,6 +67,9 @@ def test_a_format_whose_levels_are_none_comes_last() -> None:
     assert is_known(postgres, "LOG")
 
 
+INSTANT = TimeRule(by_offset=True)
+
+
 def keys(**changes: object) -> str:
     usual = {"pipeline": None, "topic": "t", "line_format": "log4j", "time_rule": WALL_CLOCK}
     known = {"levels": None, "seen": ("ERROR",), "has_known_level": True, "continuations": 0}
@@ -80,6 +83,11 @@ def test_no_configuration_is_printed_that_counts_nothing() -> None:
     assert "no level that is known: UTC" in unknown
     assert "# no line of the sample is at ERROR: INFO, WARN" in keys(seen=("INFO", "WARN"))
     assert "no line of the sample" not in keys()
+    # What is lost without an option is told with it.
+    assert "# 2 lines without a level: if" in keys(lacking_level=2)
+    assert "# times have different offsets (Z, +02:00), which" in keys(offsets=("Z", "+02:00"))
+    assert "offset" not in keys(offsets=("Z",)) + keys(offsets=("Z", "+02"), time_rule=INSTANT)
+    assert 'time = "instant"' in keys(time_rule=INSTANT)
 
 
 def test_keys_and_digits_of_a_json_line_are_guessed() -> None:
@@ -88,6 +96,7 @@ def test_keys_and_digits_of_a_json_line_are_guessed() -> None:
             '{"ts": 1501423748123, "lvl": "E", "time_taken": 3}',
             {"time": "ts", "level": "lvl", "time_format": "epoch_milliseconds"},
         ),
+        ('{"@t": 1501423748123456789}', {"time": "@t", "time_format": "epoch_nanoseconds"}),
         ('{"a": {"t": "1501423748.5"}}', {"time": "a.t", "time_format": "epoch_seconds"}),
         (
             '{"when": "2017-07-30 14:09:08,1"}',
