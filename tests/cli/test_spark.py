@@ -150,6 +150,10 @@ def test_options_are_tried_and_pasted(tally: Call, tmp_path: Path) -> None:
     assert minutes[:2] == ["2017-07-30 23:09:00", "2017-07-30 20:09:00"]
     pipeline = configured(trial["toml"])
     assert (pipeline.time, pipeline.format.options.default_level) == ("instant", "Information")
+    # What the bytes of a record tell is said.
+    file.write_text('\x00\x00\x00\x00\x01{"level":"x"}\n', encoding="utf-8")
+    text = tally("format", "try", str(file)).stdout
+    assert "1 line may need the option skip_bytes = 5" in text
     # All ready-made formats are tried with options; of pairs the fields may be named.
     file.write_text("\x00\x00\x00\x00\x01at=1501423748 level=ERROR\n", encoding="utf-8")
     words = ("--skip-bytes", "5", "--logfmt", "--field", "time=at", "--field", "level=level")

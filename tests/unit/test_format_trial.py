@@ -8,7 +8,9 @@ from tests.unit.values import blank, span
 from tally.app.format_keys import FormatKeys, is_known, keys_to_paste, levels_to_configure
 from tally.app.format_trial import FormatTrial, _rank
 from tally.app.json_guess import json_guess
+from tally.app.option_guess import option_guess
 from tally.lines.format import CATALOGUE, LineFormat
+from tally.lines.options import NO_OPTIONS, Accepted, parse_options
 from tally.lines.time_rule import WALL_CLOCK, TimeRule
 from tally.spark.trial import newest_within
 
@@ -88,6 +90,24 @@ def test_no_configuration_is_printed_that_counts_nothing() -> None:
     assert "# times have different offsets (Z, +02:00), which" in keys(offsets=("Z", "+02:00"))
     assert "offset" not in keys(offsets=("Z",)) + keys(offsets=("Z", "+02"), time_rule=INSTANT)
     assert 'time = "instant"' in keys(time_rule=INSTANT)
+
+
+def test_the_option_that_a_record_needs_is_guessed() -> None:
+    """By its bytes, unless it is set already."""
+    header, mark, nan = "skip_bytes = 5", 'accept = ["byte_order_mark"]', 'accept = ["nan"]'
+    blanks = 'accept = ["unicode_blanks"]'
+    all_set = parse_options({"skip_bytes": 5, "accept": list(Accepted)})
+    for value, option in (
+        *((b"\0\0\0\0\x07{}", header), (b"\0\0\0\0\x07", None), (b"\xef\xbb\xbfx", mark)),
+        *((b'{"a":[-Infinity]}', nan), (b'{"a":"NaN"}', None), (b'{"a":NaN', None), (b"NaN", None)),
+        *(
+            ("1:00\u202fPM x".encode(), blanks),
+            ((" " * 40 + "\xa0").encode(), None),
+            (b"\xa0", None),
+        ),
+    ):
+        assert option_guess(value, NO_OPTIONS) == option, value
+        assert option_guess(b"12345" + value, all_set) is None
 
 
 def test_keys_and_digits_of_a_json_line_are_guessed() -> None:

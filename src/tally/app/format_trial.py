@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tally.app.context import OpenSession
 from tally.app.format_keys import FormatKeys, is_known, keys_to_paste, levels_to_configure
 from tally.app.json_guess import json_guess, json_keys
+from tally.app.option_guess import option_guess
 from tally.config.pipeline import TOPIC_NAME
 from tally.errors import ConfigError, UsageError
 from tally.formatting import printable_bytes
@@ -113,7 +114,10 @@ class TrialView:
     """The keys of the first line that is a JSON object, those of objects in it behind a dot; empty
     when none is."""
     json_guess: Mapping[str, str]
-    """Of that line, as far as their names and digits tell: ``time``, ``level``, ``time_format``."""
+    """Of the line whose keys tell most by their names and digits: ``time``, ``level``,
+    ``time_format``."""
+    options_guess: Mapping[str, int]
+    """Lines by the option that they seem to need, where the best format does not understand all."""
     first: str
     """The first line; unprintable characters are escaped, and a long line is cut."""
     trials: tuple[FormatTrial, ...]
@@ -152,13 +156,17 @@ def try_formats(ctx: Context, open_session: OpenSession, request: TrialRequest) 
     texts = [options.line_of(value).decode("utf-8", "replace") for value in values]
     if request.line_format is None:
         trials = [trial for trial in trials if trial.understood]
+    trials.sort(key=_rank)
+    is_understood = bool(trials) and trials[0].understood == len(lines)
+    guesses = Counter(() if is_understood else (option_guess(v, options) for v in values))
     return TrialView(
         source=request.topic or str(request.file),
         lines=len(lines),
         json_keys=next(filter(None, map(json_keys, texts)), ()),
         first=_text(lines[0]),
-        json_guess=next(filter(None, map(json_guess, texts)), {}),
-        trials=tuple(sorted(trials, key=_rank)),
+        json_guess=max(map(json_guess, texts), key=len, default={}),
+        options_guess={option: count for option, count in guesses.most_common() if option},
+        trials=tuple(trials),
     )
 
 

@@ -233,6 +233,8 @@ def _show(app: App, view: TrialView, *, is_configured: bool) -> None:
             f"  tally format try {view.source} --time-format 'yyyy-MM-dd HH:mm:ss' "
             r"--pattern '(?<time>\S+ \S+) \[\w+\] (?<level>[A-Z]+)'"
         )
+    for option, lines in view.options_guess.items():
+        app.out.line(f"{plural(lines, 'line')} may need the option {option}")
     if not view.trials:
         return
     if len(view.trials) > 1:
