@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from tally.lines.time_rule import WALL_CLOCK, TimeRule
 from tally.spark.line_columns import LineReader
@@ -27,7 +28,7 @@ from tests.spark.examples import (
 )
 from tests.spark.odd_lines import mutated
 from tests.spark.oracle import Outcome
-from tests.spark.outcomes import SEED, Cases, Wanted, check, known, reader
+from tests.spark.outcomes import SEED, Cases, Wanted, check, kafka_records, known, reader
 
 pytestmark = pytest.mark.spark
 
@@ -396,6 +397,26 @@ def test_labels_and_filters_see_what_the_options_make_of_a_line(spark: SparkSess
     }
     cases.add("pairs", of_pairs, wanted)
     cases.check()
+
+
+def test_a_key_that_an_option_fills_in_hides_no_line(spark: SparkSession) -> None:
+    """Lines at the default level, numbers that are none, unusual blanks: no other reads like it."""
+    table = {"json": {"time": "t", "level": "l"}, "time_format": "epoch_seconds"}
+    json_lines = {**table, "default_level": "Information", "accept": ["nan"], "skip_bytes": 1}
+    pattern = {"pattern": r"(?<time>\d+) (?<x>\S+)", "time_format": "epoch_seconds"}
+    for line_format, key, lines in (
+        (json_lines, ["level"], {'x{"t":1}': 0, 'x{"t":1,"l":"Information"}': 0}),
+        (json_lines, ["level"], {'x{"t":1,"l":"E"}': 1}),
+        (json_lines, ["x"], {'x{"t":1,"x":[NaN]}': 0, 'x{"t":1,"x":[null]}': 1}),
+        ({**pattern, "accept": ["unicode_blanks"]}, ["x"], {"1 a\u2009": 0, "1 a b": 1}),
+        ({**pattern, "skip_bytes": 3}, ["x"], {"12 1 " + "a" * 4094: 1, "12 1 " + "a" * 4095: 0}),
+    ):
+        of_key = reader(line_format, [], row_key=key)
+        line = of_key.judged(F.col("value"))
+        records = kafka_records(spark, [value.encode() for value in lines])
+        judged = line.stages.applied(records).select(line.minute, line.key_digest)
+        found = [(minute, digest is not None) for minute, digest in judged.collect()]
+        assert found == [("1970-01-01 00:00:00", bool(has)) for has in lines.values()], lines
 
 
 def test_a_line_of_many_pairs_is_read_to_its_bound(spark: SparkSession) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
-from tally.config.labels import TEXT
+from tally.config.labels import LEVEL, TEXT
 from tally.lines.format import LineFormat
 from tally.lines.options import BYTE_ORDER_MARK, Accepted
 from tally.lines.pattern import HEAD_BYTES
@@ -235,7 +235,8 @@ class LineReader:
             return None
         is_written_so = all_of([*map(self._is_written_so(value), map(find, names))])
         # With its length each value has one spelling. A null makes all of it null.
-        values = [F.nullif(find(name), F.lit("")) for name in names]
+        none = {LEVEL: self.line_format.options.default_level}
+        values = [F.nullif(find(name), F.lit(none.get(name, ""))) for name in names]
         parts = [F.concat(F.octet_length(v).cast("string"), F.lit(":"), v) for v in values]
         spelled = F.concat(F.lit(f"{json.dumps(names)} "), *parts)
         digest = F.unhex(F.sha2(spelled.cast("binary"), 256))
