@@ -26,7 +26,7 @@ from tally.lines.format import LineFormat
 from tally.lines.time_rule import BEGINS_A_LINE, continuation_reasons
 from tally.model import Contribution, DeadLetter, KeptLine, OffsetRange, TopicPartition
 from tests.spark.json_oracle import field, read_object
-from tests.spark.oracle import expected, texts_of
+from tests.spark.oracle import expected, level_of, line_of, texts_of
 
 READ_S = 60
 """Seconds within which a range must have been read."""
@@ -228,13 +228,14 @@ def judged(
         value, pipeline.format, set(pipeline.levels), pipeline.time_rule, micros
     )
     begins_none = reason in continuation_reasons(pipeline.format, pipeline.time_rule)
-    whole = re.match(BEGINS_A_LINE, (value or b"").decode("utf-8", "replace"))
+    line = line_of(value or b"", pipeline.format)
+    whole = re.match(BEGINS_A_LINE, line.decode("utf-8", "replace"))
     continues = pipeline.leaves_continuations and begins_none and not whole
     reason = None if continues else reason
     aggregate = Aggregate.of(pipeline)
     labels = {}
     if aggregate.labels:
-        values = _fields(value or b"", pipeline.format, aggregate.labels) | {
+        values = _fields(line, pipeline.format, aggregate.labels) | {
             "key": (record.key or b"").decode(errors="replace"),
             "topic": partition.topic,
             "partition": str(partition.partition),
@@ -255,6 +256,8 @@ def _fields(value: bytes, line_format: LineFormat, labels: Sequence[str]) -> dic
     if line_format.is_fixed:
         return {"level": value[20:].split(b" ")[0].decode(errors="replace")}
     if line_format.is_json:
-        found = read_object(value) or {}
-        return {label: field(found, line_format.paths_of(label)) or "" for label in labels}
-    return texts_of(value, line_format) or {}
+        found = read_object(value, with_nan="nan" in line_format.options.accept) or {}
+        texts = {label: field(found, line_format.paths_of(label)) or "" for label in labels}
+    else:
+        texts = texts_of(value, line_format) or {}
+    return texts | {"level": level_of(texts, line_format)}

@@ -18,6 +18,7 @@ from tally.app.format_trial import SAMPLE_BYTES
 from tally.cli.app import read_with_spark
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
+from tally.lines.parsing import parse_line_format
 from tally_local.stack.stack import Stack
 from tests.cli.conftest import LINE, Call
 from tests.sasl_broker import SaslBroker, sasl_broker
@@ -131,6 +132,43 @@ def test_json_fields_are_tried_and_pasted(tally: Call, tmp_path: Path) -> None:
     assert pasted["levels"] == ["error"]
 
 
+def test_options_are_tried_and_pasted(tally: Call, tmp_path: Path) -> None:
+    """And named where they are missing: lines without a level, with offsets of different size."""
+    file = tmp_path / "shop.log"
+    line = '{"@t":"2017-07-30T14:09:08.1Z"}\n{"@t":"2017-07-30T14:09:08+03:00","@l":"Error"}\n'
+    file.write_text(line * 2, encoding="utf-8")
+    words = ("--time-format", "yyyy-MM-dd'T'HH:mm:ss", "--field", "time=@t", "--field", "level=@l")
+    (trial,) = tally("format", "try", str(file), *words, "--json").document["trials"]
+    assert (trial["malformed"], trial["offsets"]) == ({"no-level": 2}, {"+03:00": 2})
+    assert "# 2 lines without a level" in trial["toml"]
+    words += ("--default-level", "Information")
+    (trial,) = tally("format", "try", str(file), *words, "--json").document["trials"]
+    assert trial["levels"] == {"Information": 2, "Error": 2}
+    assert "# times have different offsets (Z, +03:00)" in trial["toml"]
+    words += ("--time", "instant", "--time-zone", "Asia/Tokyo")
+    (trial,) = tally("format", "try", str(file), *words, "--json").document["trials"]
+    minutes = [example["minute"] for example in trial["examples"]]
+    assert minutes[:2] == ["2017-07-30 23:09:00", "2017-07-30 20:09:00"]
+    pipeline = configured(trial["toml"])
+    assert (pipeline.time, pipeline.format.options.default_level) == ("instant", "Information")
+    # What the bytes of a record tell is said.
+    file.write_text('\x00\x00\x00\x00\x01{"level":"x"}\n', encoding="utf-8")
+    text = tally("format", "try", str(file)).stdout
+    assert "1 line may need the option skip_bytes = 5" in text
+    # All ready-made formats are tried with options; of pairs the fields may be named.
+    file.write_text("\x00\x00\x00\x00\x01at=1501423748 level=ERROR\n", encoding="utf-8")
+    words = ("--skip-bytes", "5", "--logfmt", "--field", "time=at", "--field", "level=level")
+    (trial,) = tally(
+        "format", "try", str(file), *words, "--time-format", "epoch_seconds", "--json"
+    ).document["trials"]
+    assert trial["examples"][0]["minute"] == "2017-07-30 14:09:00"
+    file.write_text("\x00\x00\x00\x00\x01ts=2017-07-30T14:09:08Z level=ERROR\n", encoding="utf-8")
+    best, *_ = tally("format", "try", str(file), "--skip-bytes", "5", "--json").document["trials"]
+    assert configured(best["toml"]).format == parse_line_format(
+        {"name": "logfmt", "skip_bytes": 5}, key=""
+    )
+
+
 REFUSED = {
     ("no_such_topic",): "there is no file of that name",
     ("/var/log/no such file.log",): "there is no file of that name",
@@ -142,6 +180,10 @@ REFUSED = {
     ("x", "--time-format", "epoch_seconds"): "--pattern or --field",
     ("x", "--format", "log4j", "--pipeline", "y"): "one of them",
     ("x", "--pipeline", "y", "--time", "record"): "with --pipeline its own",
+    ("x", "--pipeline", "y", "--skip-bytes", "5"): "with --pipeline its own",
+    ("x", "--logfmt"): "goes with --field",
+    ("x", "--format", "log4j", "--accept", "nan"): "is for lines with JSON",
+    ("x", "--format", "log4j", "--time", "instant"): "no offset",
     ("x", "--pipeline", "nope"): "no pipeline 'nope' is configured",
     ("x", "--format", "log4j", "--time-zone", "Europe/Berlin"): "never shifted",
     ("x", "--assume-year", "95"): "a year of four digits",

@@ -26,8 +26,11 @@ class Number(str):
     __slots__ = ()
 
 
-def read_object(value: bytes) -> dict[str, Any] | None:
-    """The record's object, the last of duplicate keys in it; None when it is not one object."""
+def read_object(value: bytes, *, with_nan: bool = False) -> dict[str, Any] | None:
+    """The record's object, the last of duplicate keys in it; None when it is not one object.
+
+    With NaN: and the infinities, as no value.
+    """
     text = value.decode(errors="replace")
     if _depth(text) > DEPTH_MAX:
         return None
@@ -37,7 +40,7 @@ def read_object(value: bytes) -> dict[str, Any] | None:
                 text,
                 parse_int=_number,
                 parse_float=_number,
-                parse_constant=_no,
+                parse_constant=(lambda _: None) if with_nan else _no,
                 # Of equal keys the last; a key is text like any other.
                 object_pairs_hook=lambda pairs: {_whole(key): value for key, value in pairs},
             )

@@ -51,8 +51,11 @@ def test_a_dense_range_that_is_short_and_a_flood_are_named() -> None:
     check(read(0, None, None), offsets="sparse")  # an aborted transaction leaves such a range
     # One malformed record more than the limit is an error.
     check(read(10, 10, 19, malformed=4), max_malformed_per_batch=4)
-    with pytest.raises(MalformedFloodError, match="5 of 10 records are malformed"):
-        check(read(10, 10, 19, malformed=5), max_malformed_per_batch=4)
+    leaving = {"name": "json", "default_level": "INFO"}
+    for line_format, may_lack in (("fixed", False), ("json", True), (leaving, False)):
+        with pytest.raises(MalformedFloodError, match="5 of 10 records are malformed") as flood:
+            check(read(10, 10, 19, malformed=5), max_malformed_per_batch=4, line_format=line_format)
+        assert ("default_level" in str(flood.value.next_step)) == may_lack
 
 
 def test_whatever_is_counted_by_is_in_the_fingerprint() -> None:

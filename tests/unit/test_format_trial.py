@@ -8,8 +8,10 @@ from tests.unit.values import blank, span
 from tally.app.format_keys import FormatKeys, is_known, keys_to_paste, levels_to_configure
 from tally.app.format_trial import FormatTrial, _rank
 from tally.app.json_guess import json_guess
+from tally.app.option_guess import option_guess
 from tally.lines.format import CATALOGUE, LineFormat
-from tally.lines.time_rule import WALL_CLOCK
+from tally.lines.options import NO_OPTIONS, Accepted, parse_options
+from tally.lines.time_rule import WALL_CLOCK, TimeRule
 from tally.spark.trial import newest_within
 
 
@@ -67,6 +69,9 @@ def test_a_format_whose_levels_are_none_comes_last() -> None:
     assert is_known(postgres, "LOG")
 
 
+INSTANT = TimeRule(by_offset=True)
+
+
 def keys(**changes: object) -> str:
     usual = {"pipeline": None, "topic": "t", "line_format": "log4j", "time_rule": WALL_CLOCK}
     known = {"levels": None, "seen": ("ERROR",), "has_known_level": True, "continuations": 0}
@@ -80,6 +85,29 @@ def test_no_configuration_is_printed_that_counts_nothing() -> None:
     assert "no level that is known: UTC" in unknown
     assert "# no line of the sample is at ERROR: INFO, WARN" in keys(seen=("INFO", "WARN"))
     assert "no line of the sample" not in keys()
+    # What is lost without an option is told with it.
+    assert "# 2 lines without a level: if" in keys(lacking_level=2)
+    assert "# times have different offsets (Z, +02:00), which" in keys(offsets=("Z", "+02:00"))
+    assert "offset" not in keys(offsets=("Z",)) + keys(offsets=("Z", "+02"), time_rule=INSTANT)
+    assert 'time = "instant"' in keys(time_rule=INSTANT)
+
+
+def test_the_option_that_a_record_needs_is_guessed() -> None:
+    """By its bytes, unless it is set already."""
+    header, mark, nan = "skip_bytes = 5", 'accept = ["byte_order_mark"]', 'accept = ["nan"]'
+    blanks = 'accept = ["unicode_blanks"]'
+    all_set = parse_options({"skip_bytes": 5, "accept": list(Accepted)})
+    for value, option in (
+        *((b"\0\0\0\0\x07{}", header), (b"\0\0\0\0\x07", None), (b"\xef\xbb\xbfx", mark)),
+        *((b'{"a":[-Infinity]}', nan), (b'{"a":"NaN"}', None), (b'{"a":NaN', None), (b"NaN", None)),
+        *(
+            ("1:00\u202fPM x".encode(), blanks),
+            ((" " * 40 + "\xa0").encode(), None),
+            (b"\xa0", None),
+        ),
+    ):
+        assert option_guess(value, NO_OPTIONS) == option, value
+        assert option_guess(b"12345" + value, all_set) is None
 
 
 def test_keys_and_digits_of_a_json_line_are_guessed() -> None:
@@ -88,6 +116,7 @@ def test_keys_and_digits_of_a_json_line_are_guessed() -> None:
             '{"ts": 1501423748123, "lvl": "E", "time_taken": 3}',
             {"time": "ts", "level": "lvl", "time_format": "epoch_milliseconds"},
         ),
+        ('{"@t": 1501423748123456789}', {"time": "@t", "time_format": "epoch_nanoseconds"}),
         ('{"a": {"t": "1501423748.5"}}', {"time": "a.t", "time_format": "epoch_seconds"}),
         (
             '{"when": "2017-07-30 14:09:08,1"}',

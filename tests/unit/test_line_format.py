@@ -9,9 +9,12 @@ from tests.unit.sources import DOCS, text
 from tally.errors import ConfigError
 from tally.lines.format import CATALOGUE, FIXED_LAYOUT, JSON_LINES, LineFormat, MalformedReason
 from tally.lines.json_fields import JsonField
+from tally.lines.options import NO_OPTIONS
 from tally.lines.parsing import parse_line_format
 from tally.lines.pattern import HEAD_BYTES, parse_pattern
+from tally.lines.reading import level_of, offset_of
 from tally.lines.time_format import parse_time_format
+from tally.lines.time_rule import offset_minutes
 
 KEY = "pipelines.error_log.line_format"
 PATTERN = r"(?<time>\S+ \S+) (?<level>\w+)"
@@ -105,6 +108,100 @@ def test_a_table_becomes_a_custom_line_format() -> None:
         of_json = tuple(JsonField(name=name, paths=((name,),)) for name in fields.split())
         with pytest.raises(ValueError, match=r"."):
             LineFormat(name="own", pattern=pattern, json_fields=of_json, time_format=time_format)
+
+
+def test_an_option_that_would_do_nothing_is_refused() -> None:
+    """Under its own key, as is what it cannot be; a ready-made format takes them by its name."""
+    table: dict[str, object] = {"name": "json", "skip_bytes": 5, "default_level": "Information"}
+    line_format = parse_line_format(table | {"accept": ["nan", "byte_order_mark"]}, key=KEY)
+    assert replace(line_format, options=NO_OPTIONS) == JSON_LINES
+    assert line_format.options.line_of(b"12345\xef\xbb\xbf{}") == b"{}"
+    assert line_format.printed_levels(["Information", "Error"]) == ("", "Error", "Information")
+    assert line_format.printed_levels(["Error"]) == ("Error",)
+    of_names = parse_line_format({"name": "rfc3164", "default_level": "err"}, key=KEY)
+    assert of_names.printed_levels(["err"])[:3] == ("", "107", "11")
+    for changes, told in (
+        ({"skip_bytes": -1}, "skip_bytes = -1: must be a number from 0 to 1,024"),
+        ({"skip_bytes": True}, "skip_bytes = True: must be a number"),
+        ({"default_level": "two words"}, "default_level = 'two words': a level is one word"),
+        ({"accept": "nan"}, "accept = 'nan': must be a list of some of byte_order_mark, "),
+        ({"accept": ["bom"]}, "accept = ['bom']: must be a list"),
+        ({"accept": ["exponent"]}, 'accept: "exponent" is for lines with a number since 1970'),
+        ({"name": "log4j", "accept": ["nan"]}, 'accept: "nan" is for lines with JSON'),
+        (
+            {"name": "fixed", "default_level": "E"},
+            "default_level: lines of the fixed layout always",
+        ),
+        (
+            {"name": "fixed", "accept": ["unicode_blanks"]},
+            'accept: "unicode_blanks" is for lines with',
+        ),
+        ({"name": "text", "default_level": "E"}, "default_level: these lines have no place for"),
+        ({"name": "jsn"}, "name = 'jsn': no such line format; did you mean json?"),
+        ({"name": 7}, "name = 7: no such line format"),
+        ({"time_format": TIME_FORMAT}, "time_format: a ready-made format has its own"),
+    ):
+        usual = {} if "name" in changes else {"name": "json"}
+        assert f"{KEY}.{told}" in refused(usual | changes), changes
+
+
+def test_pairs_in_any_order_are_a_pattern() -> None:
+    """Its groups are the fields; what cannot be a field or a key is refused by its name."""
+    table = {"logfmt": {"time": "at", "level": "l", "user": "a/b"}, "time_format": "epoch_seconds"}
+    line_format = parse_line_format(table, key=KEY)
+    assert (line_format.fields, line_format.time_names) == (("level", "user"), ("time",))
+    found = line_format.parsed_pattern.python.match('l="E F" x a/b=1 at=1501423748')
+    assert found is not None
+    assert found.groupdict() == {"time": "1501423748", "level": "E F", "user": "1"}
+    for keys, told in (
+        ({"user_id": "u"}, "logfmt.user_id: a field's name is a letter"),
+        ({"user": "a b"}, "logfmt.user = 'a b': a key is a text of ASCII"),
+        ({"user": ["a"]}, "logfmt.user = ['a']: a key is a text"),
+        ({"user": ""}, "logfmt.user = '': a key is a text"),
+        ({}, "logfmt = {}: must be a table of fields"),
+        ("time", "logfmt = 'time': must be a table of fields"),
+        ({"user": "u"}, "logfmt = {'user': 'u'} lacks time, or date and clock"),
+    ):
+        assert f"{KEY}.{told}" in refused({**table, "logfmt": keys}), keys
+    # Many fields are taken, too.
+    many = {f"f{number}": f"k{number}" for number in range(30)}
+    assert refused({"logfmt": many}) == ""
+
+
+def test_a_line_is_read_by_python_to_be_shown() -> None:
+    """Its level as it is configured, and the offset behind its time, behind what options skip."""
+    short = {"json": {"time": "@t", "level": "@l"}, "time_format": "yyyy-MM-dd'T'HH:mm"}
+    options = {"skip_bytes": 5, "default_level": "Information", "accept": ["byte_order_mark"]}
+    for value, line, level, offset in (
+        ("fixed", b"2017-07-30 14:09:08 ERROR\tx", "ERROR", None),
+        ("fixed", b"2017-07-30 14:09:08  ERROR", None, None),
+        ("fixed", b"x", None, None),
+        ("rfc5424", b"<131>1 2017-07-30T14:09:08+02:00 h a p m - x", "err", "+02:00"),
+        ("spring-boot", b"2017-07-30T14:09:08.1Z INFO x\nERROR", "INFO", "Z"),
+        ("spring-boot", b"\tat x", None, None),
+        ("access", b'h - - [30/Jul/2017:14:09:08 +0200] "GET / HTTP/1.1" 500 1', None, "+0200"),
+        ("json", b'{"time":"2017-07-30T14:09:08.1234-01","level":null,"severity":3}', "3", "-01"),
+        ("json", b'{"time":"2017-07-30T14:09:08"}', None, None),
+        ("json", b"[]", None, None),
+        (short | options, b"\0\0\0\0\n" + b'{"@t":"2017-07-30T14:09:08Z"}', "Information", "Z"),
+        (short | options, b"12345\xef\xbb\xbf" + b'{"@l":"Error"}', "Error", None),
+        (short | options, b"12345", None, None),
+        ({"name": "log4j", "accept": ["unicode_blanks"]}, LOG4J_BLANKS.encode(), "WARN", None),
+        ("thunderbird", CATALOGUE["thunderbird"].example.encode(), None, None),
+        ("text", b"x", None, None),
+    ):
+        line_format = parse_line_format(value, key=KEY)
+        assert (level_of(line_format, line), offset_of(line_format, line)) == (level, offset), line
+    assert [offset_minutes(o) for o in ("Z", "UTC", "+02:30", "-0130", "+03")] == [
+        0,
+        0,
+        150,
+        -90,
+        180,
+    ]
+
+
+LOG4J_BLANKS = "2017-07-30\u00a014:09:08,123\u202fWARN x"
 
 
 WRONG_PATTERNS = {
@@ -358,6 +455,7 @@ nginx=af22b51c895c0b58 python=5d11a8aa932862aa airflow=7a76296e27479640
 postgresql=501f60d21cad1a4b mysql=6b4c8e7b01e9f8ca elasticsearch=53f40700c25538bb
 serilog=08357e52b0c4c795 rfc5424=0461ec1da70da04e logfmt=4c76089a005ec71d rfc3164=46f91892b48041df
 syslog=d6824cb833dbf128 klog=3a6b517e76eb7bd0 android=5f684a7880d27c3b access=5c430a80c76f053c
+glog=6b34ac43ef42794c logfmt-any=1265f3ccc7dbb664
 openstack=4ffb08148d571212 windows-cbs=31a1ff2558e882f2 bgl=a5626468d393711e
 thunderbird=28b733dc952a02af hpc=4faae1d7cf3dbb26 healthapp=31d22f4b74b6d279
 proxifier=22da4a666c471a8c text=9be691ae203a26f6

@@ -18,6 +18,7 @@ from tally.spark.counting import DEAD_LETTER_BYTES_PER_TASK
 from tally.spark.driver_log import JAVA_OPTIONS
 from tally.spark.session import SESSION_DEFAULTS, THROUGHPUT, reader_options, with_throughput
 
+BLANKS = "unicode_blanks"
 MINIMAL = '[pipelines.error_log]\ntopics = ["alog"]\n'
 JSON = 'line_format = { json = { time = "ts" }, time_format = "yyyy-MM-dd HH:mm" }\n'
 
@@ -66,6 +67,13 @@ def test_a_pipeline_needs_its_topics_alone() -> None:
     for told, found in (
         ("level ERROR; format fixed", pipeline()),
         ("levels A, B; format log4j", pipeline('levels = ["A", "B"]', 'line_format = "log4j"')),
+        (
+            "level ERROR; format json; skip 5; accept nan; time instant, zone Asia/Tokyo",
+            pipeline(
+                'line_format = { name = "json", skip_bytes = 5, accept = ["nan"] }',
+                'time = "instant"\ntime_zone = "Asia/Tokyo"',
+            ),
+        ),
         ("any level; text timeout; by topic; bytes besides lines; format fixed", pipeline(*keys)),
     ):
         assert found.rules == told
@@ -400,9 +408,20 @@ def test_what_changes_the_counts_changes_the_fingerprint() -> None:
         *('time = "record"\ntime_zone = "Asia/Tokyo"', 'continuation_lines = "unmatched"'),
         *(f'line_format = "klog"\nassume_year = {year}' for year in (2005, 2006, '"from_record"')),
         *('line_format = "json"\nlabels = ["a.b"]', 'line_format = "json"\nlabels = ["a.c"]'),
+        *(
+            'line_format = "json"\ntime = "instant"',
+            'line_format = { name = "json", skip_bytes = 5 }',
+        ),
+        'line_format = { name = "json", default_level = "ERROR" }',
+        *(f'line_format = {{ name = "json", accept = ["{one}"] }}' for one in ("nan", BLANKS)),
     ]
     found = {fingerprint(pipeline(rule)): rule for rule in rules}
     assert list(found.values()) == rules
+    # An option that is not set, or set twice, is none.
+    plain, named = 'line_format = "json"', 'line_format = { name = "json", accept = %s }'
+    assert fingerprint(pipeline(plain)) == fingerprint(pipeline(named % "[]"))
+    two = [fingerprint(pipeline(named % f'["nan", "{o}", "nan"]')) for o in (BLANKS, "nan")]
+    assert two[1] == fingerprint(pipeline(named % '["nan"]')) != two[0]
 
 
 def test_of_a_wrong_value_the_source_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

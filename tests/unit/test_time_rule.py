@@ -1,5 +1,7 @@
 """Time rules: which formats need one, and what the configuration is told when it is wrong."""
 
+from contextlib import suppress
+
 import pytest
 
 from tally.lines.format import CATALOGUE
@@ -9,6 +11,12 @@ from tally.lines.time_rule import TimeRule, check_time_rule, check_zone
 EPOCH = parse_line_format(
     {"pattern": r"(?<time>\d+)", "time_format": "epoch_seconds"}, key="line_format"
 )
+INSTANT = TimeRule(by_offset=True, zone="Asia/Tokyo")
+OFFSETS = (
+    *("spring-boot", "airflow", "postgresql", "mysql", "serilog", "rfc5424", "logfmt", "access"),
+    *("logfmt-any", "json"),
+)
+"""The ready-made formats whose lines may have an offset."""
 NO_TIME = parse_line_format({"json": {"level": "level"}}, key="line_format")
 
 
@@ -21,6 +29,8 @@ def test_a_rule_that_gives_each_line_one_minute_is_taken() -> None:
         (EPOCH, TimeRule(zone="Europe/Berlin")),
         *((CATALOGUE[name], TimeRule(from_record=True)) for name in ("text", "fixed", "syslog")),
         (NO_TIME, TimeRule(from_record=True, zone="Asia/Tokyo")),
+        *((CATALOGUE[name], INSTANT) for name in OFFSETS),
+        (parse_line_format({"name": "json", "skip_bytes": 5}, key="line_format"), INSTANT),
     ):
         check_time_rule(line_format, rule)
     # Any other is refused with what to set; one that would do nothing is a mistake, too.
@@ -35,9 +45,19 @@ def test_a_rule_that_gives_each_line_one_minute_is_taken() -> None:
         (CATALOGUE["fixed"], TimeRule(zone="UTC"), "wall clock, which is never shifted"),
         (CATALOGUE["log4j"], TimeRule(zone="Asia/Tokyo"), "never shifted"),
         (CATALOGUE["klog"], TimeRule(zone="Asia/Tokyo", assume_year=2005), "never shifted"),
+        (EPOCH, INSTANT, "an instant by itself: leave time"),
+        *((CATALOGUE[name], INSTANT, "no offset") for name in ("fixed", "log4j", "nginx", "hdfs")),
+        (CATALOGUE["text"], INSTANT, "no time in its lines"),
     ):
         with pytest.raises(ValueError, match=complaint):
             check_time_rule(line_format, rule)
+    # Of the ready-made formats that have a year these have an offset, and no others.
+    found = []
+    for name, line_format in CATALOGUE.items():
+        with suppress(ValueError):
+            check_time_rule(line_format, INSTANT)
+            found.append(name)
+    assert sorted(found) == sorted(OFFSETS)
     # A zone is UTC or an area and a place; Java and Python disagree about abbreviations.
     for name in ("UTC", "Europe/Berlin", "America/Argentina/Ushuaia", "Etc/GMT+1"):
         assert check_zone(name) == name

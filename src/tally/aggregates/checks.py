@@ -65,7 +65,10 @@ def check_totals(
 
 def find_format(pipeline: Pipeline) -> str:
     """What to do about many malformed records, as a clause that others may follow."""
-    return f"see which format fits with tally format try {pipeline.topics[0]}; correct line_format"
+    of, text = pipeline.format, f"see which format fits with tally format try {pipeline.topics[0]}"
+    lacks_level = pipeline.levels and of.has_level and not (of.is_fixed or of.options.default_level)
+    more = ", or name a default_level in it if lines may leave theirs out" if lacks_level else ""
+    return f"{text}; correct line_format{more}"
 
 
 def _lies_inside(r: OffsetRange, found: SegmentTotals) -> bool:

@@ -41,6 +41,10 @@ class FormatKeys:
     """Whether one of these levels is known to be one, or there is no level."""
     continuations: int
     """Malformed lines that begin no record."""
+    lacking_level: int = 0
+    """Lines that are malformed because they have no level."""
+    offsets: Sequence[str] = ()
+    """Offsets from UTC of different size that stand behind the times."""
 
 
 def keys_to_paste(found: FormatKeys) -> str:
@@ -54,6 +58,7 @@ def keys_to_paste(found: FormatKeys) -> str:
     rule, levels = found.time_rule, found.levels
     keys: dict[str, Any] = {"topics": [found.topic or "TOPIC"], "line_format": found.line_format}
     keys |= {"time": "record"} if rule.from_record else {}
+    keys |= {"time": "instant"} if rule.by_offset else {}
     keys |= {"assume_year": rule.assume_year} if rule.assume_year is not None else {}
     keys |= {"time_zone": rule.zone} if rule.zone is not None else {}
     keys |= {"levels": levels} if levels is not None else {}
@@ -65,6 +70,16 @@ def keys_to_paste(found: FormatKeys) -> str:
         rows.append(f"# no line of the sample is at {', '.join(counted)}: {there}")
     if levels == []:
         rows.append('# to count some of them only: filter = { text = ["…"] }')
+    if found.lacking_level:
+        rows.append(
+            f"# {plural(found.lacking_level, 'line')} without a level: if that means one, name it "
+            "by default_level in line_format"
+        )
+    if len(found.offsets) > 1 and not (rule.by_offset or rule.from_record):
+        rows.append(
+            f"# times have different offsets ({', '.join(found.offsets[:_NAMED])}), which are not "
+            'read; time = "instant" shows all of them in time_zone'
+        )
     if found.continuations:
         rows.append(
             f'# continuation_lines = "unmatched"  # for {plural(found.continuations, "line")}'

@@ -2,24 +2,28 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tally.app.context import OpenSession
 from tally.app.format_keys import FormatKeys, is_known, keys_to_paste, levels_to_configure
 from tally.app.json_guess import json_guess, json_keys
+from tally.app.option_guess import option_guess
 from tally.config.pipeline import TOPIC_NAME
 from tally.errors import ConfigError, UsageError
 from tally.formatting import printable_bytes
-from tally.lines.format import CATALOGUE, LineFormat
+from tally.lines.format import CATALOGUE, LineFormat, MalformedReason
+from tally.lines.options import NO_OPTIONS
 from tally.lines.parsing import parse_line_format
 from tally.lines.pattern import LEVEL
+from tally.lines.reading import is_line, offset_of
 from tally.lines.time_rule import (
     WALL_CLOCK,
     TimeRule,
     check_time_rule,
     continuation_reasons,
+    offset_minutes,
     with_year,
 )
 from tally.model import OffsetRange, TopicPartition
@@ -47,6 +51,8 @@ class TrialRequest:
     """A file whose lines are taken for records."""
     line_format: str | Mapping[str, Any] | None = None
     """As in the configuration; None tries every ready-made format."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """With which options every ready-made format is tried."""
     time_rule: TimeRule = WALL_CLOCK
     """How the minute follows; a year that the format lacks is taken from the record."""
     pipeline: str | None = None
@@ -86,6 +92,8 @@ class FormatTrial:
     """Lines by level, as the configuration names it; the most frequent first."""
     known_levels: int | None
     """Lines whose level is one that logging libraries have, or the format; null without levels."""
+    offsets: Mapping[str, int]
+    """Lines that it understands by the offset from UTC behind their time, as it is written."""
     examples: tuple[TriedLine, ...]
     """Some lines that it understands."""
     failures: tuple[TriedLine, ...]
@@ -106,7 +114,10 @@ class TrialView:
     """The keys of the first line that is a JSON object, those of objects in it behind a dot; empty
     when none is."""
     json_guess: Mapping[str, str]
-    """Of that line, as far as their names and digits tell: ``time``, ``level``, ``time_format``."""
+    """Of the line whose keys tell most by their names and digits: ``time``, ``level``,
+    ``time_format``."""
+    options_guess: Mapping[str, int]
+    """Lines by the option that they seem to need, where the best format does not understand all."""
     first: str
     """The first line; unprintable characters are escaped, and a long line is cut."""
     trials: tuple[FormatTrial, ...]
@@ -127,26 +138,35 @@ def try_formats(ctx: Context, open_session: OpenSession, request: TrialRequest) 
         ConfigError: The format, or how it would be configured, is not valid.
         TallyError: Kafka did not answer, or Spark could not read.
     """
-    rules = dict(_candidates(request))
+    candidates = list(_candidates(request))
+    options = candidates[0].line_format.options if candidates else NO_OPTIONS
     ranges = () if request.topic is None else _newest(ctx, request.topic, request.limit)
     in_file = () if request.file is None else _first_lines(request.file, request.limit)
     with open_session() as session:
         lines = _sampled(ctx, session, request, ranges, in_file)
-        texts = [line.value.decode("utf-8", "replace") for line in lines if line.value]
+        values = [line.value for line in lines if line.value]
         trials = [
-            _tried(session, request, lines, line_format, rule)
-            for line_format, rule in rules.items()
-            if request.line_format is not None or _may_understand(line_format, texts)
+            _tried(session, request, lines, candidate)
+            for candidate in candidates
+            # Spark decides, but needs a moment for each format.
+            if request.line_format is not None
+            or not candidate.line_format.pattern
+            or any(is_line(candidate.line_format, value) for value in values)
         ]
+    texts = [options.line_of(value).decode("utf-8", "replace") for value in values]
     if request.line_format is None:
         trials = [trial for trial in trials if trial.understood]
+    trials.sort(key=_rank)
+    is_understood = bool(trials) and trials[0].understood == len(lines)
+    guesses = Counter(() if is_understood else (option_guess(v, options) for v in values))
     return TrialView(
         source=request.topic or str(request.file),
         lines=len(lines),
         json_keys=next(filter(None, map(json_keys, texts)), ()),
         first=_text(lines[0]),
-        json_guess=next(filter(None, map(json_guess, texts)), {}),
-        trials=tuple(sorted(trials, key=_rank)),
+        json_guess=max(map(json_guess, texts), key=len, default={}),
+        options_guess={option: count for option, count in guesses.most_common() if option},
+        trials=tuple(trials),
     )
 
 
@@ -156,7 +176,14 @@ def _rank(trial: FormatTrial) -> tuple[bool, int, bool]:
     return known == 0, -(trial.understood if known is None else known), known is None
 
 
-def _candidates(request: TrialRequest) -> Iterator[tuple[LineFormat, TimeRule]]:
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    configured: str | Mapping[str, Any]
+    line_format: LineFormat
+    rule: TimeRule
+
+
+def _candidates(request: TrialRequest) -> Iterator[_Candidate]:
     if request.line_format is not None:
         found = parse_line_format(request.line_format, key="line_format")
         rule = with_year(found, request.time_rule)
@@ -164,15 +191,17 @@ def _candidates(request: TrialRequest) -> Iterator[tuple[LineFormat, TimeRule]]:
             check_time_rule(found, rule)
         except ValueError as error:
             raise ConfigError(f"line_format: {found.name} {error}") from error
-        yield found, rule
+        yield _Candidate(request.line_format, found, rule)
         return
-    for found in CATALOGUE.values():
-        rule = with_year(found, request.time_rule)
+    for name in CATALOGUE:
+        configured = {"name": name, **request.options} if request.options else name
         try:
+            found = parse_line_format(configured, key="line_format")
+            rule = with_year(found, request.time_rule)
             check_time_rule(found, rule)
-        except ValueError:
-            continue  # not with this time rule
-        yield found, rule
+        except (ConfigError, ValueError):
+            continue  # not with this time rule, or these options
+        yield _Candidate(configured, found, rule)
 
 
 def _sampled(
@@ -247,23 +276,15 @@ def _newest(ctx: Context, topic: str, limit: int) -> list[OffsetRange]:
     ]
 
 
-def _may_understand(line_format: LineFormat, texts: Sequence[str]) -> bool:
-    """Whether trying is worth it; Spark decides, but needs a moment for each format."""
-    if not line_format.pattern:
-        return True
-    pattern = line_format.parsed_pattern.python
-    return any(pattern.match(text) for text in texts)
-
-
 def _tried(
     session: "SparkSession",
     request: TrialRequest,
     lines: Sequence["SampleLine"],
-    line_format: LineFormat,
-    rule: TimeRule,
+    candidate: _Candidate,
 ) -> FormatTrial:
     from tally.spark.trial import try_format  # noqa: PLC0415 - Spark is heavy
 
+    line_format, rule = candidate.line_format, candidate.rule
     read = try_format(session, lines, line_format, rule)
     names = line_format.fields
     tried = [_line(line, found, names) for line, found in zip(lines, read, strict=True)]
@@ -276,6 +297,8 @@ def _tried(
         if LEVEL in line.fields
     )
     known = sum(lines for level, lines in levels.items() if is_known(line_format, level))
+    understood = (line.value or b"" for line, of in zip(lines, tried, strict=True) if not of.reason)
+    stated = [offset for value in understood if (offset := offset_of(line_format, value))]
     continuations = sum(reasons[reason] for reason in continuation_reasons(line_format, rule))
     return FormatTrial(
         line_format=line_format.name,
@@ -284,18 +307,21 @@ def _tried(
         continuations=continuations,
         levels=dict(levels.most_common(LEVELS_SHOWN)),
         known_levels=known if line_format.has_level else None,
+        offsets=dict(Counter(stated).most_common()),
         examples=tuple(sound[:EXAMPLES]),
         failures=tuple(failed.values()),
         toml=keys_to_paste(
             FormatKeys(
                 pipeline=request.pipeline,
                 topic=request.topic,
-                line_format=request.line_format or line_format.name,
+                line_format=candidate.configured,
                 time_rule=rule,
                 levels=levels_to_configure(line_format, levels),
                 seen=tuple(level for level, _ in levels.most_common()),
                 has_known_level=bool(known) or not sound or not line_format.has_level,
                 continuations=continuations if sound else 0,
+                lacking_level=reasons[MalformedReason.NO_LEVEL],
+                offsets=tuple(dict(sorted((offset_minutes(o), o) for o in stated)).values()),
             )
         ),
     )

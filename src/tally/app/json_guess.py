@@ -8,7 +8,12 @@ from typing import Any, Final
 # In lower case, without `_` and a leading `@`.
 _TIMES: Final = ("timestamp", "time", "ts", "t", "datetime", "date", "when", "asctime")
 _LEVELS: Final = ("level", "severity", "lvl", "sev", "loglevel", "levelname", "severitytext", "l")
-_EPOCHS: Final = {10: "epoch_seconds", 13: "epoch_milliseconds", 16: "epoch_microseconds"}
+_EPOCHS: Final = {
+    10: "epoch_seconds",
+    13: "epoch_milliseconds",
+    16: "epoch_microseconds",
+    19: "epoch_nanoseconds",
+}
 
 
 def json_keys(text: str) -> tuple[str, ...]:

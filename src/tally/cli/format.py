@@ -16,6 +16,7 @@ from tally.cli.session import lazy_session
 from tally.cli.ui.values import shortened
 from tally.errors import ConfigError, UsageError
 from tally.formatting import plural
+from tally.lines.options import SKIP_BYTES_MAX, Accepted
 from tally.lines.time_rule import FROM_RECORD, TimeRule, check_zone
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def _fields(_: click.Context, __: click.Parameter, values: Sequence[str]) -> dic
         "tally format try alog --pipeline error_log",
         "tally format try x --pattern '(?<time>\\d+) (?<level>\\w+)' --time-format epoch_seconds",
         "tally format try app.json --field time=ts --field level=sev --time-format epoch_seconds",
+        "tally format try orders --format json --skip-bytes 5 --time instant",
     ],
 )
 @click.argument("source", metavar="TOPIC|FILE", shell_complete=completion.topics_and_files)
@@ -87,10 +89,30 @@ def _fields(_: click.Context, __: click.Parameter, values: Sequence[str]) -> dic
     callback=_fields,
     help="A field of JSON lines and its keys, as log.level; once for each of them.",
 )
+@click.option("--logfmt", is_flag=True, help="The fields are those of key=value lines.")
 @click.option(
     "--time-format", metavar="FORMAT", help="How the time of --pattern or --field is written."
 )
-@click.option("--time", type=click.Choice(["line", "record"]), help="As in the configuration.")
+@click.option(
+    "--skip-bytes",
+    metavar="NUMBER",
+    type=click.IntRange(min=1, max=SKIP_BYTES_MAX),
+    help="As in the configuration.",
+)
+@click.option("--default-level", metavar="LEVEL", help="As in the configuration.")
+@click.option(
+    "--accept",
+    metavar="WHAT",
+    type=click.Choice([str(accepted) for accepted in Accepted]),
+    multiple=True,
+    help=f"{', '.join(Accepted)}: as in the configuration; once for each of them.",
+)
+@click.option(
+    "--time",
+    metavar="WHICH",
+    type=click.Choice(["line", "instant", "record"]),
+    help="line, instant, record: as in the configuration.",
+)
 @click.option("--assume-year", metavar="YEAR", callback=_year, help="As in the configuration.")
 @click.option("--time-zone", metavar="ZONE", callback=_zone, help="As in the configuration.")
 @click.option(
@@ -120,23 +142,19 @@ def try_(
     without a valid configuration.
     """
     rule = {key: given[key] for key in ("time", "assume_year", "time_zone")}
-    keys = {"pattern": "pattern", "json": "fields", "time_format": "time_format"}
-    table = {key: given[option] for key, option in keys.items() if given[option]}
-    if sum(map(bool, (name, pipeline, table.get("pattern"), table.get("json")))) > 1:
-        ways = "--format, --pattern, --field, --pipeline"
-        raise UsageError(f"{ways}: only one of them", next_step=HELP)
-    if table.keys() == {"time_format"}:
-        raise UsageError("--time-format: goes with --pattern or --field", next_step=HELP)
-    if pipeline and any(rule.values()):
+    line_format, options = _line_format(name, pipeline, given)
+    if pipeline and any((*rule.values(), options)):
         raise UsageError(
-            "--time, --assume-year, --time-zone: with --pipeline its own are taken", next_step=HELP
+            "--time, --assume-year, --time-zone, --skip-bytes, --default-level, --accept: with "
+            "--pipeline its own are taken",
+            next_step=HELP,
         )
     file = Path(source)
     is_file = file.exists() and not file.is_dir()  # a pipe is read as well
     app.settings = _settings(app, is_optional=is_file and not pipeline)
-    line_format: str | Mapping[str, Any] | None = name or table or None
     time_rule = TimeRule(
         from_record=rule["time"] == "record",
+        by_offset=rule["time"] == "instant",
         assume_year=rule["assume_year"],
         zone=rule["time_zone"],
     )
@@ -147,6 +165,7 @@ def try_(
         topic=None if is_file else source,
         file=file if is_file else None,
         line_format=line_format,
+        options=options,
         time_rule=time_rule,
         pipeline=pipeline,
         limit=lines,
@@ -157,6 +176,28 @@ def try_(
         app.out.view(view)
     else:
         _show(app, view, is_configured=pipeline is not None)
+
+
+def _line_format(
+    name: str | None, pipeline: str | None, given: Mapping[str, Any]
+) -> tuple[str | Mapping[str, Any] | None, Mapping[str, Any]]:
+    """What is to be tried, as in the configuration, None for all; and the options in it."""
+    fields = "logfmt" if given["logfmt"] else "json"
+    keys = {"pattern": "pattern", fields: "fields", "time_format": "time_format"}
+    table = {key: given[option] for key, option in keys.items() if given[option]}
+    if sum(map(bool, (name, pipeline, table.get("pattern"), table.get(fields)))) > 1:
+        raise UsageError(
+            "--format, --pattern, --field, --pipeline: only one of them", next_step=HELP
+        )
+    if table.keys() == {"time_format"}:
+        raise UsageError("--time-format: goes with --pattern or --field", next_step=HELP)
+    if given["logfmt"] and fields not in table:
+        raise UsageError("--logfmt: goes with --field", next_step=HELP)
+    names = ("skip_bytes", "default_level", "accept")
+    options = {key: given[key] for key in names if given[key]}
+    if options and (table or name):
+        return {**(table or {"name": name}), **options}, options
+    return name or table or None, options
 
 
 def _settings(app: App, *, is_optional: bool) -> "Settings":
@@ -196,6 +237,8 @@ def _show(app: App, view: TrialView, *, is_configured: bool) -> None:
             f"  tally format try {view.source} --time-format 'yyyy-MM-dd HH:mm:ss' "
             r"--pattern '(?<time>\S+ \S+) \[\w+\] (?<level>[A-Z]+)'"
         )
+    for option, lines in view.options_guess.items():
+        app.out.line(f"{plural(lines, 'line')} may need the option {option}")
     if not view.trials:
         return
     if len(view.trials) > 1:

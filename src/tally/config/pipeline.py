@@ -117,14 +117,15 @@ class PipelineSettings(Section):
     """Where counting begins in a topic that the pipeline has not read before: `earliest`, `latest`
     or a time with its zone (the first record at or after it). Later changes move nothing."""
     line_format: str | dict[str, Any] = "fixed"
-    """Name of a ready-made format, or a table with `pattern` or `json`, and `time_format` where the
-    lines have a time; see docs/line-formats.md."""
-    time: Literal["line", "record"] = "line"
-    """What puts a line into a minute: the time that it states, or Kafka's timestamp of its
-    `record`."""
+    """Name of a ready-made format, or a table with `pattern`, `json` or `logfmt`, and `time_format`
+    where the lines have a time; or a table with the `name` of a ready-made one. A table may have
+    the options `skip_bytes`, `default_level` and `accept`; see docs/line-formats.md."""
+    time: Literal["line", "instant", "record"] = "line"
+    """What puts a line into a minute: the time that it states; the `instant` of that time and the
+    offset behind it (`Z`, `+02:00`), shown in `time_zone`; or Kafka's timestamp of its `record`."""
     time_zone: Annotated[str, AfterValidator(check_zone)] | None = None
-    """Time zone in which numbers since 1970 and Kafka's timestamps are shown, such as
-    `Europe/Berlin`; UTC when not set. A time that a line writes out is never shifted."""
+    """Time zone in which numbers since 1970, other instants and Kafka's timestamps are shown, such
+    as `Europe/Berlin`; UTC when not set. A wall clock is never shifted."""
     assume_year: Annotated[int, Field(ge=1000, le=9999)] | Literal["from_record"] | None = None
     """Year of lines that print none: a number, or `from_record`: the latest year in which the line
     is at most 7 days ahead of its record's timestamp."""
@@ -226,7 +227,10 @@ class PipelineSettings(Section):
     def time_rule(self) -> TimeRule:
         """How the minute follows from a line and its record."""
         return TimeRule(
-            from_record=self.time == "record", assume_year=self.assume_year, zone=self.time_zone
+            from_record=self.time == "record",
+            by_offset=self.time == "instant",
+            assume_year=self.assume_year,
+            zone=self.time_zone,
         )
 
     @property
@@ -244,7 +248,8 @@ class PipelineSettings(Section):
         parts += ["bytes besides lines"] if self.measure == "bytes" else []
         parts += ["without continuation lines"] if self.leaves_continuations else []
         rule = self.time_rule.fingerprint()
-        return "; ".join([*parts, f"format {self.format.name}", *filter(None, [rule])])
+        more = filter(None, [self.format.options.fingerprint(), rule])
+        return "; ".join([*parts, f"format {self.format.name}", *more])
 
     @property
     def reader_options(self) -> dict[str, str]:

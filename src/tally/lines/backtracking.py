@@ -242,6 +242,18 @@ def worst(pattern: Group, line_chars: int) -> tuple[int, list[Choice]]:
     return most
 
 
+def check_ways(pattern: Group, line_chars: int) -> None:
+    """Raise ValueError, with the parts that meet, if a line can have more ways than allowed."""
+    ways, parts = worst(pattern, line_chars)
+    if ways > WAYS_MAX:
+        repeats = " and ".join(dict.fromkeys(part.text for part in parts))
+        raise ValueError(
+            f"has parts that can share a text in many ways ({repeats}): one odd line could keep it "
+            "busy for minutes. Put between them what neither takes, say which characters may stand "
+            "there, for example [^\\]]*, or keep what an earlier one took by a possessive *+ or ++"
+        )
+
+
 @functools.cache
 def characters_of(part: str, pattern: str) -> Chars:
     """What a single character, an escape or a class of a pattern may take, of :func:`_alphabet`.

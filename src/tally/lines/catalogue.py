@@ -222,6 +222,14 @@ PATTERNS: Final[Mapping[str, CatalogueEntry]] = MappingProxyType(
             level_names=_KLOG,
             levels=tuple(_KLOG.values()),
         ),
+        "glog": CatalogueEntry(
+            description="glog and absl with the year in front (--log_year_in_prefix)",
+            example="E20170730 14:09:08.123456  1234 cart.cc:138] no such item",
+            pattern=rf"(?<level>[IWEF])(?<time>\d{{8}} {_CLOCK})\.\d{{6}} ",
+            time_format="yyyyMMdd HH:mm:ss",
+            level_names=_KLOG,
+            levels=tuple(_KLOG.values()),
+        ),
         "android": CatalogueEntry(
             description="Android's logcat -v threadtime; no year",
             example="07-30 14:09:08.123  1702  2395 E WindowManager: no such window",

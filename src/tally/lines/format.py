@@ -11,7 +11,7 @@ Pure: imports neither Spark, Kafka, MySQL nor Airflow.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -23,12 +23,16 @@ from tally.lines.json_fields import (
     JsonPath,
     parse_path,
 )
+from tally.lines.logfmt import logfmt_pattern
+from tally.lines.options import NO_OPTIONS, LineOptions
 from tally.lines.pattern import CLOCK, DATE, LEVEL, TIME, LinePattern, parse_pattern
 from tally.lines.time_format import TimeFormat, parse_time_format
 
 FIXED: Final = "fixed"
 JSON: Final = "json"
+LOGFMT_ANY: Final = "logfmt-any"
 
+_ISO: Final = "yyyy-MM-dd'T'HH:mm:ss"
 _MEANING_VERSION: Final = 1
 
 
@@ -60,7 +64,8 @@ class LineFormat:
 
     Raises:
         ValueError: ``pattern`` or ``time_format`` is invalid, there is a time without a format or
-            the other way round, or these three do not make one of the three kinds.
+            the other way round, these three do not make one of the three kinds, or an option
+            would do nothing.
     """
 
     name: str
@@ -80,6 +85,8 @@ class LineFormat:
     """Level by what the line prints, where the two differ (RFC 5424); else empty."""
     levels: tuple[str, ...] = ()
     """All levels that the producer prints, where it alone decides; empty where any may stand."""
+    options: LineOptions = NO_OPTIONS
+    """What may stand before a line, what it may lack, and odd spellings."""
 
     def __post_init__(self) -> None:
         if (self.pattern and self.is_json) or (self.is_fixed and self.time_format):
@@ -94,6 +101,12 @@ class LineFormat:
                 raise ValueError("a line format with a time format lacks its time")
         elif not self.is_fixed and self.time_names:
             raise ValueError("a line format with a time lacks its time format")
+        self.options.check(
+            is_fixed=self.is_fixed,
+            is_json=self.is_json,
+            is_epoch=self.states_instant,
+            has_level=self.has_level,
+        )
 
     @property
     def is_fixed(self) -> bool:
@@ -172,7 +185,7 @@ class LineFormat:
         return LEVEL in self.fields
 
     def printed_levels(self, levels: Sequence[str]) -> tuple[str, ...]:
-        """What a line prints when it is at one of ``levels``, sorted.
+        """What a line prints when it is at one of ``levels``, sorted; '' for the default level.
 
         Raises:
             ValueError: One of ``levels`` is not a level that the producer prints, or cannot stand
@@ -185,18 +198,22 @@ class LineFormat:
                 f"the {lacks}: add one, or set levels = [] to count lines whatever their level"
             )
         known = self.levels or tuple(dict.fromkeys(self.level_names.values()))
+        default = self.options.default_level
+        nothing = ("",) if default in wanted else ()
         if known and (unknown := sorted(wanted - set(known))):
             raise ValueError(
                 f"{', '.join(unknown)}: not a level of {self.name}; it has {', '.join(known)}"
             )
         if self.level_names:
-            return tuple(sorted(w for w, level in self.level_names.items() if level in wanted))
-        if misfits := sorted(level for level in wanted if not self._has_room_for(level)):
+            printed = sorted(w for w, level in self.level_names.items() if level in wanted)
+            return (*nothing, *printed)
+        wanted_there = sorted(wanted - {default})
+        if misfits := [level for level in wanted_there if not self._has_room_for(level)]:
             raise ValueError(
                 f"{', '.join(misfits)}: cannot stand where {self.name} has its level, "
                 f"as in {self.example}"
             )
-        return tuple(sorted(wanted))
+        return (*nothing, *sorted(wanted))
 
     def _has_room_for(self, level: str) -> bool:
         """Whether the example would still be understood if it were at ``level``.
@@ -221,6 +238,8 @@ class LineFormat:
         description, example and the list of levels are no part of it. The reverse is not
         guaranteed.
         """
+        if options := self.options.fingerprint():
+            return f"{replace(self, options=NO_OPTIONS).fingerprint()} {options}"
         if self.is_fixed:
             return f"fixed:{_MEANING_VERSION}"
         if self.is_json:
@@ -254,7 +273,18 @@ JSON_LINES: Final = LineFormat(
     "level from level, severity or log.level",
     example='{"time":"2017-07-30T14:09:08.123Z","level":"ERROR","message":"no such item"}',
     json_fields=COMMON_FIELDS,
-    time_format="yyyy-MM-dd'T'HH:mm:ss",
+    time_format=_ISO,
+)
+
+LOGFMT_ANY_LINES: Final = LineFormat(
+    name=LOGFMT_ANY,
+    description="key=value lines in any order: time from time, ts or timestamp in ISO 8601; level "
+    "from level, lvl or severity",
+    example='level=ERROR msg="no such item" ts=2017-07-30T14:09:08.123Z',
+    pattern=logfmt_pattern(
+        {"time": ("time", "ts", "timestamp"), "level": ("level", "lvl", "severity")}, _ISO
+    ),
+    time_format=_ISO,
 )
 
 CATALOGUE: Final[Mapping[str, LineFormat]] = MappingProxyType(
@@ -271,6 +301,6 @@ CATALOGUE: Final[Mapping[str, LineFormat]] = MappingProxyType(
         )
         for name, entry in PATTERNS.items()
     }
-    | {JSON: JSON_LINES}
+    | {LOGFMT_ANY: LOGFMT_ANY_LINES, JSON: JSON_LINES}
 )
 """The ready-made line formats by name, the fixed layout first."""

@@ -10,18 +10,18 @@ overflow Java's stack: see :meth:`_Scanner._check_repeat` and :mod:`tally.lines.
 
 import functools
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from tally.lines.backtracking import (
     UNBOUNDED,
-    WAYS_MAX,
     Chars,
     Group,
     Repeated,
     Taken,
     characters_of,
-    worst,
+    check_ways,
 )
 
 TIME: Final = "time"
@@ -55,12 +55,17 @@ class LinePattern:
     carriage return, as if the record ended there: no part takes one, and ``$`` holds before it."""
     python: re.Pattern[str]
     """For Python's ``match`` at the start of a line that holds neither of the two."""
-    groups: tuple[str, ...]
-    """All named groups, in order."""
+    ends: Mapping[str, tuple[int, int]]
+    """All named groups, in order: where each ends in Java's, and how many groups begin before."""
     parts: Group
     """All of it, taken apart."""
     spelling: str
     """What a fingerprint is made of: never changes, also where the two above do."""
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """All named groups, in order."""
+        return tuple(self.ends)
 
 
 @dataclass(slots=True)
@@ -92,7 +97,8 @@ class _Scanner:
     java: list[str] = field(default_factory=list)
     python: list[str] = field(default_factory=list)
     spelling: list[str] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
+    ends: dict[str, tuple[int, int]] = field(default_factory=dict)
+    captures: int = 0
     groups: list[_Group] = field(default_factory=list)
     whole: Group = field(default_factory=Group)
     atom: _Atom | None = None
@@ -188,10 +194,12 @@ class _Scanner:
             self._take(4)
         elif named := _NAMED_GROUP.match(self.text, self.at):
             name = named[1]
-            self.names.append(name)
+            self.ends[name] = (0, self.captures)
+            self.captures += 1
             self._open_group("(?<", name=name)
             self._take(len(named.group()), java=f"(?<{name}>", python=f"(?P<{name}>")
         elif plain := _PLAIN_GROUP.match(self.text, self.at):
+            self.captures += plain.group() == "("
             self._open_group(plain.group())
             self._take(len(plain.group()))
         else:
@@ -217,6 +225,8 @@ class _Scanner:
             self.captures_ahead.append(bool(self.groups))
         self._backtrack_if(backtracks=backtracks)
         self._take(1)
+        if group.parts.name:
+            self.ends[group.parts.name] = (sum(map(len, self.java)), self.captures)
         group.parts.text = self.text[group.start : self.at]
         self.atom = _Atom(is_group=True, backtracks=backtracks)
 
@@ -293,11 +303,11 @@ def parse_pattern(text: str) -> LinePattern:
             "has a lookahead with a named group inside of a group or a choice; Java "
             "keeps what it found there even where the rest then fails. Put it outside"
         )
-    _check_ways(scanner.whole)
+    check_ways(scanner.whole, HEAD_BYTES)
     return LinePattern(
         java="".join(scanner.java),
         python=python,
-        groups=tuple(scanner.names),
+        ends=scanner.ends,
         parts=scanner.whole,
         spelling="".join(scanner.spelling),
     )
@@ -316,17 +326,6 @@ def _within_line(text: str, chars: Chars) -> str:
         members = text[2:]
         return r"[^\r\n" + ("\\" if members.startswith("-") else "") + members
     return rf"[{text}&&[^\r\n]]"
-
-
-def _check_ways(pattern: Group) -> None:
-    ways, parts = worst(pattern, HEAD_BYTES)
-    if ways > WAYS_MAX:
-        repeats = " and ".join(dict.fromkeys(part.text for part in parts))
-        raise ValueError(
-            f"has parts that can share a text in many ways ({repeats}): one odd line could keep it "
-            "busy for minutes. Put between them what neither takes, say which characters may stand "
-            "there, for example [^\\]]*, or keep what an earlier one took by a possessive *+ or ++"
-        )
 
 
 def _bounds(found: re.Match[str]) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 A small part of Java's ``DateTimeFormatter`` vocabulary. Where every field has a fixed width a time
 is taken apart by position; else a regular expression finds its fields. Besides, a time may be the
-seconds, milliseconds or microseconds since 1970.
+seconds, milliseconds, microseconds or nanoseconds since 1970.
 """
 
 import itertools
@@ -33,7 +33,12 @@ UNPADDED: Final = ("M", "d", "H", "h", "m", "s")
 BLANK_PADDED: Final = ("ppM", "ppd", "ppH", "pph")
 """Fields of two digits, or of a blank and a digit."""
 
-EPOCHS: Final = {"epoch_seconds": 1, "epoch_milliseconds": 1_000, "epoch_microseconds": 1_000_000}
+EPOCHS: Final = {
+    "epoch_seconds": 1,
+    "epoch_milliseconds": 1_000,
+    "epoch_microseconds": 1_000_000,
+    "epoch_nanoseconds": 1_000_000_000,
+}
 """Time formats that are numbers: how many units a second has. A decimal fraction may follow."""
 
 MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -56,7 +61,8 @@ _HINTS: Final = {
     "K": "write hh and a, or HH",
 } | dict.fromkeys(
     "XxZzVO",
-    "leave the zone out of the group time: log_time is the wall clock as the line prints it",
+    "leave the zone out of the group time: log_time is the wall clock as the line prints it, or "
+    'with time = "instant" that of time_zone, by the offset behind the time',
 )
 _RESERVED = "[]{}#"
 _QUOTED = re.compile(r"'((?:[^']|'')+)'", re.DOTALL)
@@ -135,6 +141,11 @@ class TimeFormat:
     def is_epoch(self) -> bool:
         """Whether it is a number since 1970, which states an instant; else it is a wall clock."""
         return self.per_second > 0
+
+    @property
+    def digits_max(self) -> int:
+        """How many digits a number since 1970 may have: 64 bits hold more of none."""
+        return 19 if self.text == "epoch_nanoseconds" else 18
 
     @property
     def has_year(self) -> bool:

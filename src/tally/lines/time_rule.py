@@ -1,11 +1,13 @@
 """How the minute of a record follows from its line, or from Kafka's timestamp.
 
-A line may state a wall clock, a wall clock without a year, an instant (a number since 1970) or no
-time at all. A wall clock is taken as printed. An instant has a minute only in some time zone.
+A line may state a wall clock, a wall clock without a year, an instant (a number since 1970, or on
+request a wall clock with its offset) or no time at all. A wall clock is taken as printed. An
+instant has a minute only in some time zone.
 :mod:`tally.spark.time_columns` computes it.
 """
 
 import functools
+import re
 import zoneinfo
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -29,6 +31,16 @@ BEGINS_A_LINE: Final = (
 """Java's and Python's pattern of what is a damaged line, or one of another format, and no part of
 the line before: it begins with a byte order mark, a date, a clock or a JSON object."""
 
+OFFSET: Final = (
+    r"\A(?:[.,:][0-9]+)*+ ?(Z|z|UTC|GMT|[+-](?:0[0-9]|1[0-8])(?::?[0-5][0-9])?+)"
+    r"(?![A-Za-z0-9+-]|:[0-9])"
+)
+"""Java's and Python's pattern of what stands behind a time with an offset: a fraction, or whatever
+else of the clock the time format leaves out, then the offset, its group."""
+
+OFFSET_CHARS: Final = 64
+"""How much of a line is looked at behind its time."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeRule:
@@ -36,6 +48,8 @@ class TimeRule:
 
     from_record: bool = False
     """The time is the record's own timestamp, whatever its line says."""
+    by_offset: bool = False
+    """The time is an instant: the line's wall clock and the offset behind it (:data:`OFFSET`)."""
     assume_year: int | Literal["from_record"] | None = None
     """The year of lines without one: a fixed one, or the latest in which the line's clock is at
     most :data:`AHEAD_MAX` ahead of the record's timestamp in UTC."""
@@ -51,6 +65,7 @@ class TimeRule:
         """Identifies the rule; empty for the default, as before there were others."""
         parts = [
             "time record" if self.from_record else "",
+            "time instant" if self.by_offset else "",
             f"zone {self.zone}" if self.zone_name != UTC else "",
             f"year {self.assume_year}" if self.assume_year is not None else "",
         ]
@@ -75,6 +90,24 @@ def continuation_reasons(line_format: LineFormat, rule: TimeRule) -> tuple[Malfo
     if line_format.is_fixed:
         return () if rule.from_record else (MalformedReason.EMPTY_VALUE, MalformedReason.NO_TIME)
     return (MalformedReason.EMPTY_VALUE, MalformedReason.NO_MATCH)
+
+
+def _may_have_offset(line_format: LineFormat) -> bool:
+    """Whether an offset can stand behind the time; a ready-made pattern has one in its example."""
+    if not line_format.pattern or not line_format.example:
+        return not line_format.is_fixed
+    found = line_format.parsed_pattern.python.match(line_format.example)
+    end = found.end(line_format.time_names[-1]) if found else 0
+    return re.match(OFFSET, line_format.example[end:]) is not None
+
+
+def offset_minutes(offset: str) -> int:
+    """How far a stated offset is ahead of UTC."""
+    found = re.fullmatch(r"([+-])(\d\d):?(\d\d)?", offset)
+    if found is None:  # Z, UTC
+        return 0
+    minutes = int(found[2]) * 60 + int(found[3] or 0)
+    return -minutes if found[1] == "-" else minutes
 
 
 def check_zone(name: str) -> str:
@@ -117,8 +150,12 @@ def check_time_rule(line_format: LineFormat, rule: TimeRule) -> None:
             )
     elif rule.assume_year is not None:
         raise ValueError("states the year itself: leave assume_year out")
-    if rule.zone is not None and not line_format.states_instant:
+    if rule.by_offset and line_format.states_instant:
+        raise ValueError('states an instant by itself: leave time = "instant" out')
+    if rule.by_offset and not _may_have_offset(line_format):
+        raise ValueError('has no offset behind its time: leave time = "instant" out')
+    if rule.zone is not None and not (line_format.states_instant or rule.by_offset):
         raise ValueError(
             "prints a wall clock, which is never shifted: leave time_zone out. It serves numbers "
-            'since 1970 and time = "record"'
+            'since 1970, time = "record", and time = "instant" for lines with an offset'
         )

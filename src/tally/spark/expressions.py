@@ -6,6 +6,8 @@ from operator import and_, or_
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
+from tally.lines.options import BLANKS, Accepted, LineOptions
+
 
 def binary(literal: bytes) -> Column:
     """A literal of type binary."""
@@ -15,6 +17,13 @@ def binary(literal: bytes) -> Column:
 def valid_text(value: Column) -> Column:
     """Bytes as a string of valid UTF-8: Java replaces other bytes in its own way."""
     return F.make_valid_utf8(value.cast("string"))
+
+
+def usual_blanks(text: Column, options: LineOptions) -> Column:
+    """A text in which Unicode's blanks, where the options accept them, are that of ASCII."""
+    if Accepted.BLANKS not in options:
+        return text
+    return F.translate(text, BLANKS, " " * len(BLANKS))
 
 
 def all_of(conditions: Sequence[Column]) -> Column:

@@ -13,11 +13,13 @@ from pyspark.sql import functions as F  # noqa: N812  (what every PySpark progra
 from tally.config.labels import LEVEL
 from tally.lines.format import LineFormat
 from tally.lines.json_fields import JsonPath
-from tally.spark.expressions import all_of, any_of, binary, valid_text
+from tally.lines.options import Accepted, LineOptions
+from tally.spark.expressions import all_of, any_of, binary, usual_blanks, valid_text
 from tally.spark.parsed_line import JudgedLine, ParsedLine, why_malformed
 from tally.spark.time_columns import (
     TimeColumns,
     TimeReader,
+    behind_time,
     is_normalised,
     is_out_of_range,
     literal_checks,
@@ -44,7 +46,7 @@ def json_line(
         times: How the minute follows.
         needs_level: Whether a line without a level is malformed.
     """
-    text = times.stages.add(without_odd_escapes(valid_text(value)))
+    text = times.stages.add(readable(valid_text(value), line_format.options))
     document = F.concat(F.lit("["), text, F.lit(f",{RECORD_END}]"))
     parsed = times.stages.add(F.try_parse_json(document))
     # As JSON a string has its quotes: only the number itself is equal.
@@ -52,14 +54,20 @@ def json_line(
     is_whole = all_of([second == RECORD_END, ~F.contains(text, F.lit(RECORD_END))])
     is_object = F.try_variant_get(parsed, "$[0]", "map<string,variant>").isNotNull()
 
-    def find(name: str) -> Column:
+    def stated(name: str) -> Column:
         return F.coalesce(*[_at(parsed, path) for path in line_format.paths_of(name)])
+
+    def find(name: str) -> Column:
+        text, default = stated(name), line_format.options.default_level
+        if name != LEVEL or not default:
+            return text
+        return F.coalesce(F.nullif(text, F.lit("")), F.lit(default))
 
     def judged() -> JudgedLine:
         if times.rule.from_record:
             time = times.of_record()
         else:
-            time = _time([find(name) for name in line_format.time_names], line_format, times)
+            time = _time([stated(name) for name in line_format.time_names], line_format, times)
         has_level = [F.length(find(LEVEL)) > 0] if needs_level else []
         # An object before all else: any path of another document has no value.
         is_read = [is_whole, is_object] if times.rule.from_record else [is_whole]
@@ -72,12 +80,29 @@ def json_line(
         )
 
     def is_at(levels: Sequence[str]) -> Column:
-        return find(LEVEL).isin(*levels)
+        # '' stands for the default level.
+        level = F.coalesce(stated(LEVEL), F.lit("")) if "" in levels else stated(LEVEL)
+        return level.isin(*levels)
 
     return ParsedLine(judged=judged, time_key=lambda: judged().time_key, is_at=is_at, fields=find)
 
 
-def without_odd_escapes(text: Column) -> Column:
+def readable(text: Column, options: LineOptions) -> Column:
+    """A document as Spark reads it in the way of ``docs/line-formats.md``."""
+    text = _without_odd_escapes(text)
+    if Accepted.NAN not in options:
+        return text
+    may_have = F.contains(text, F.lit("NaN")) | F.contains(text, F.lit("Infinity"))
+    return F.when(may_have, F.regexp_replace(text, _NO_NUMBER, "$1null")).otherwise(text)
+
+
+# From the last one on, so that no string is looked into.
+_NO_NUMBER: Final = (
+    r'(?s)\G((?:[^"NI-]++|"(?:[^"\\]|\\.)*+"|-(?!Infinity))*+)(?:NaN|-?Infinity)(?![A-Za-z0-9])'
+)
+
+
+def _without_odd_escapes(text: Column) -> Column:
     r"""A document without the escapes that Spark reads in a way of its own.
 
     ``?`` stands for each escape of half a surrogate pair: Spark sorts an object's keys with their
@@ -109,7 +134,13 @@ def _time(texts: Sequence[Column], line_format: LineFormat, times: TimeReader) -
     time_format, text = line_format.parsed_time_format, texts[0]
     if len(texts) > 1:
         text = F.array_join(F.array(*texts), " ", "")
-    text = times.stages.add(text)
+    text = times.stages.add(usual_blanks(text, line_format.options))
+    clock = _clock(text, line_format, times)
+    return times.at_offset(clock, behind_time(text, time_format)) if times.rule.by_offset else clock
+
+
+def _clock(text: Column, line_format: LineFormat, times: TimeReader) -> TimeColumns:
+    time_format = line_format.parsed_time_format
     if not time_format.is_read_by_position:
         return times.of_text(text, line_format, whole=False)
     stated = text.cast("binary")

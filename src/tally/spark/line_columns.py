@@ -13,13 +13,14 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
-from tally.config.labels import TEXT
+from tally.config.labels import LEVEL, TEXT
 from tally.lines.format import LineFormat
+from tally.lines.options import BYTE_ORDER_MARK, Accepted
 from tally.lines.pattern import HEAD_BYTES
 from tally.lines.time_rule import BEGINS_A_LINE, WALL_CLOCK, TimeRule, continuation_reasons
-from tally.spark.expressions import all_of, any_of, binary, valid_text
+from tally.spark.expressions import all_of, any_of, binary, usual_blanks, valid_text
 from tally.spark.fixed_columns import fixed_line
-from tally.spark.json_columns import json_line, without_odd_escapes
+from tally.spark.json_columns import json_line, readable
 from tally.spark.parsed_line import ParsedLine
 from tally.spark.pattern_columns import pattern_line
 from tally.spark.stages import Stages
@@ -133,6 +134,7 @@ class LineReader:
             record_time: The record's timestamp, for the rule; None when there is none.
         """
         stages = Stages()
+        value = self._line(value, stages)
         line = self._taken_apart(value, record_time, stages)
         find = _finder(line, record or {})
         judged = line.judged()
@@ -162,6 +164,7 @@ class LineReader:
         The arguments are those of :meth:`LineReader.judged`.
         """
         stages = Stages()
+        value = self._line(value, stages)
         line = self._taken_apart(value, record_time, stages)
         find = _finder(line, record or {})
         continues = F.lit(False)
@@ -183,9 +186,20 @@ class LineReader:
             labels=self._labels(is_counted & time.of_record.isNotNull(), find),
         )
 
+    def _line(self, value: Column, stages: Stages) -> Column:
+        """A record's value without what stands before its line."""
+        options, line = self.line_format.options, value
+        if options.skip_bytes:
+            line = F.substring(value, options.skip_bytes + 1, _TO_THE_END)
+        if Accepted.BYTE_ORDER_MARK in options:
+            marked = F.substring(line, 1, len(BYTE_ORDER_MARK)) == binary(BYTE_ORDER_MARK)
+            rest = F.substring(line, len(BYTE_ORDER_MARK) + 1, _TO_THE_END)
+            line = F.when(marked, rest).otherwise(line)
+        return value if line is value else stages.add(line)
+
     def _taken_apart(self, value: Column, record_time: Column | None, stages: Stages) -> ParsedLine:
         times = TimeReader(rule=self.rule, record_micros=_micros(record_time), stages=stages)
-        needs_level = bool(self.levels)
+        needs_level = bool(self.levels) and not self.line_format.options.default_level
         if self.line_format.is_fixed:
             levels = self.line_format.printed_levels(self.levels)
             return fixed_line(value, times, levels=levels)
@@ -221,7 +235,8 @@ class LineReader:
             return None
         is_written_so = all_of([*map(self._is_written_so(value), map(find, names))])
         # With its length each value has one spelling. A null makes all of it null.
-        values = [F.nullif(find(name), F.lit("")) for name in names]
+        none = {LEVEL: self.line_format.options.default_level}
+        values = [F.nullif(find(name), F.lit(none.get(name, ""))) for name in names]
         parts = [F.concat(F.octet_length(v).cast("string"), F.lit(":"), v) for v in values]
         spelled = F.concat(F.lit(f"{json.dumps(names)} "), *parts)
         digest = F.unhex(F.sha2(spelled.cast("binary"), 256))
@@ -232,7 +247,7 @@ class LineReader:
         replaced = F.lit("\ufffd")  # in place of bytes that are no UTF-8
         if self.line_format.is_json:
             record = valid_text(value)
-            is_unchanged = without_odd_escapes(record) == record
+            is_unchanged = readable(record, self.line_format.options) == record
             return lambda text: all_of(
                 [is_unchanged, ~F.contains(text, replaced), ~text.rlike(_ROUNDED)]
             )
@@ -243,12 +258,18 @@ class LineReader:
             tail = F.substring(value, F.lit(HEAD_BYTES + 1) - length, length)
             return (F.octet_length(value) <= HEAD_BYTES) | (tail != text.cast("binary"))
 
-        return lambda text: ~F.contains(text, replaced) & is_whole(text)
+        options, of_line = self.line_format.options, []
+        if Accepted.BLANKS in options:
+            head = valid_text(F.substring(value, 1, HEAD_BYTES))
+            of_line = [usual_blanks(head, options) == head]
+        return lambda text: all_of([~F.contains(text, replaced), is_whole(text), *of_line])
 
     def _labels(self, condition: Column, find: Callable[[str], Column]) -> tuple[Column, ...]:
         chars = self.selection.label_chars
         return tuple(F.when(condition, _label(find(name), chars)) for name in self.selection.labels)
 
+
+_TO_THE_END: Final = 2**31 - 1
 
 # A number of more digits than Spark keeps is read as a double, whose text shows nothing of that; it
 # may be in an array or an object.

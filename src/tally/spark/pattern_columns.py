@@ -9,7 +9,8 @@ from tally.config.labels import LEVEL
 from tally.lines.format import LineFormat
 from tally.lines.pattern import HEAD_BYTES, TIME
 from tally.lines.places import Place, place_of
-from tally.spark.expressions import all_of, binary, looked_up, valid_text
+from tally.lines.time_rule import OFFSET_CHARS
+from tally.spark.expressions import all_of, binary, looked_up, usual_blanks, valid_text
 from tally.spark.parsed_line import JudgedLine, ParsedLine, why_malformed
 from tally.spark.stages import Stages
 from tally.spark.time_columns import (
@@ -36,7 +37,8 @@ class _Groups:
     """
 
     def __init__(self, value: Column, line_format: LineFormat, stages: Stages) -> None:
-        self._text = stages.add(valid_text(F.substring(value, 1, HEAD_BYTES)))
+        line = valid_text(F.substring(value, 1, HEAD_BYTES))
+        self._text = stages.add(usual_blanks(line, line_format.options))
         self._stages = stages
         self._pattern = line_format.parsed_pattern
         self._time_names = line_format.time_names
@@ -57,6 +59,14 @@ class _Groups:
         joined = pieces[0] if len(pieces) == 1 else F.concat_ws(_JOINT, *pieces)
         return joined.cast("binary")
 
+    def behind_time(self) -> Column:
+        """String: what stands in the line behind its time, or a beginning of it."""
+        end, number = self._pattern.ends[self._time_names[-1]]
+        java = self._pattern.java
+        taken = rf"(?=([^\r\n]{{0,{OFFSET_CHARS}}}))"
+        regex = rf"\A(?:{java[:end]}{taken}{java[end:]})"
+        return self._stages.add(F.regexp_extract(self._text, regex, number + 1))
+
     def match(self) -> Column:
         """Boolean: whether the pattern matches."""
         return F.rlike(self._text, F.lit(self._regex))
@@ -76,7 +86,8 @@ def pattern_line(
     """
     groups = _Groups(value, line_format, times.stages)
     has_level = [groups.text(LEVEL) != ""] if needs_level else []
-    by_position = not times.rule.from_record and line_format.parsed_time_format.is_read_by_position
+    is_clock = not (times.rule.from_record or times.rule.by_offset)
+    by_position = is_clock and line_format.parsed_time_format.is_read_by_position
 
     def judged() -> JudgedLine:
         # A time that exists was found by the pattern. An empty record may match, but has no line.
@@ -106,9 +117,11 @@ def pattern_line(
 
     def field_of(name: str) -> Column:
         text = groups.text(name)
-        if name == LEVEL and line_format.level_names:
-            return looked_up(text, line_format.level_names)
-        return text
+        if name != LEVEL:
+            return text
+        default = line_format.options.default_level
+        level = looked_up(text, line_format.level_names) if line_format.level_names else text
+        return F.when(text == "", F.lit(default)).otherwise(level) if default else level
 
     return ParsedLine(
         judged=judged,
@@ -137,6 +150,11 @@ def _is_behind(value: Column, line_format: LineFormat, place: Place) -> list[Col
 def _time(groups: _Groups, line_format: LineFormat, times: TimeReader) -> TimeColumns:
     if times.rule.from_record:
         return times.of_record()
+    clock = _clock(groups, line_format, times)
+    return times.at_offset(clock, groups.behind_time()) if times.rule.by_offset else clock
+
+
+def _clock(groups: _Groups, line_format: LineFormat, times: TimeReader) -> TimeColumns:
     text = times.stages.add(groups.time())
     time_format = line_format.parsed_time_format
     if not time_format.is_read_by_position:

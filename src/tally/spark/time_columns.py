@@ -17,6 +17,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
 from tally.lines.format import LineFormat
+from tally.lines.options import Accepted
 from tally.lines.time_format import (
     BLANK_PADDED,
     MONTHS,
@@ -26,7 +27,7 @@ from tally.lines.time_format import (
     TimeFormat,
     TimePart,
 )
-from tally.lines.time_rule import AHEAD_MAX, FROM_RECORD, UTC, TimeRule
+from tally.lines.time_rule import AHEAD_MAX, FROM_RECORD, OFFSET, OFFSET_CHARS, UTC, TimeRule
 from tally.spark.expressions import binary, looked_up
 from tally.spark.stages import Stages
 
@@ -78,8 +79,8 @@ class TimeReader:
         time_format = line_format.parsed_time_format
         is_missing = F.coalesce(text, F.lit("")) == line_format.absent_time
         if time_format.is_epoch:
-            digits = F.regexp_extract(text, r"\A([0-9]{1,18})(?:\.[0-9]+)?\z", 1)
-            units = digits.try_cast("bigint")
+            accepts_exponent = Accepted.EXPONENT in line_format.options
+            units = _units(text, time_format.digits_max, accepts_exponent=accepts_exponent)
             return self._of_instant(_divided(units, time_format.per_second), is_missing)
         found = self.stages.add(_found_fields(text, time_format, whole=whole))
         fields = _by_kind(found, time_format)
@@ -98,15 +99,38 @@ class TimeReader:
             normal=normal,
         )
 
-    def _of_instant(self, seconds: Column, is_missing: Column) -> TimeColumns:
-        shown = _since_1970(F.least(seconds, F.lit(_LAST_SECOND)))
+    def at_offset(self, clock: TimeColumns, behind: Column) -> TimeColumns:
+        """The instant that a wall clock states with the offset behind it, in the rule's time zone.
+
+        Args:
+            clock: What the line prints.
+            behind: String, what stands behind it.
+        """
+        offset = self.stages.add(F.regexp_extract(behind, OFFSET, 1))
+        digits = F.rpad(F.regexp_replace(offset, "[^0-9]", ""), 4, "0")
+        minutes = F.substring(digits, 1, 2).cast("int") * 60 + F.substring(digits, 3, 2).cast("int")
+        back = F.when(offset.startswith("-"), minutes).otherwise(-minutes)
+        shown = self._shown(F.timestamp_add("MINUTE", back, timestamp(clock.normal)))
+        shown = self.stages.add(shown)
+        return TimeColumns(
+            is_missing=clock.is_missing,
+            exists=clock.exists & (offset != ""),
+            in_range=~is_out_of_range(shown),
+            normal=shown,
+        )
+
+    def _shown(self, instant: Column) -> Column:
+        """A time in UTC as the normalised time of the rule's zone."""
         if self.rule.zone_name != UTC:
-            shown = F.convert_timezone(F.lit(UTC), F.lit(self.rule.zone_name), shown)
+            instant = F.convert_timezone(F.lit(UTC), F.lit(self.rule.zone_name), instant)
+        return instant.cast("string").cast("binary")
+
+    def _of_instant(self, seconds: Column, is_missing: Column) -> TimeColumns:
         return TimeColumns(
             is_missing=is_missing,
             exists=seconds.isNotNull(),
             in_range=seconds <= _LAST_SECOND,
-            normal=shown.cast("string").cast("binary"),
+            normal=self._shown(_since_1970(F.least(seconds, F.lit(_LAST_SECOND)))),
         )
 
     def _in_latest_year(self, fields: Mapping[str, Column]) -> Column:
@@ -137,6 +161,26 @@ def is_out_of_range(time: Column) -> Column:
 def _divided(number: Column, divisor: int) -> Column:
     """The integer quotient of a number that is not negative."""
     return number if divisor == 1 else F.call_function("div", number, F.lit(divisor))
+
+
+def _units(text: Column, digits_max: int, *, accepts_exponent: bool) -> Column:
+    """The whole units of a number since 1970; null when it is none, or too long."""
+    digits = F.regexp_extract(text, rf"\A([0-9]{{1,{digits_max}}})(?:\.[0-9]+)?\z", 1)
+    units = digits.try_cast("bigint")
+    if not accepts_exponent:
+        return units
+    # Exact: no more digits behind the point than the type has.
+    written = F.regexp_extract(text, r"\A[0-9]{1,18}(?:\.[0-9]{1,18})?[eE]\+?[0-9]{1,2}\z", 0)
+    whole = F.floor(written.try_cast("decimal(38,18)"))
+    in_digits = whole < F.lit(10**digits_max).cast("decimal(21,0)")
+    return F.coalesce(units, F.when(in_digits, whole.try_cast("bigint")))
+
+
+def behind_time(text: Column, time_format: TimeFormat) -> Column:
+    """What stands in a text behind the time that it starts with; anything where it has none."""
+    if time_format.width:
+        return F.substring(text, time_format.width + 1, OFFSET_CHARS)
+    return F.regexp_replace(text, rf"(?s)\A{time_format.shape}(?![0-9])", "")
 
 
 def _since_1970(seconds: Column) -> Column:

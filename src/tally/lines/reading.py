@@ -1,0 +1,82 @@
+"""A record's line as Python reads it, to be shown: what is counted is decided by Spark."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tally.lines.format import LineFormat
+from tally.lines.options import BLANKS, Accepted
+from tally.lines.pattern import HEAD_BYTES, LEVEL
+from tally.lines.time_rule import OFFSET
+
+_USUAL = str.maketrans(dict.fromkeys(BLANKS, " "))
+
+
+def level_of(line_format: LineFormat, value: bytes) -> str | None:
+    """The level of a record, as the configuration names it; None where nothing tells it."""
+    if line_format.is_fixed:
+        word = re.match(rb"(?s).{19} ([^ \t\r\n]+)", line_format.options.line_of(value))
+        return word[1].decode("utf-8", "replace") if word else None
+    found = _texts(line_format, value) if line_format.has_level else None
+    if found is None:
+        return None
+    printed = found.get(LEVEL) or ""
+    if not printed:
+        return line_format.options.default_level or None
+    return line_format.level_names.get(printed, printed)
+
+
+def is_line(line_format: LineFormat, value: bytes) -> bool:
+    """Whether a record's pattern matches, or it is a JSON object; true for the fixed layout."""
+    return line_format.is_fixed or _texts(line_format, value) is not None
+
+
+def offset_of(line_format: LineFormat, value: bytes) -> str | None:
+    """The offset behind a record's time, as it is written; None where there is none."""
+    if line_format.is_fixed or line_format.states_instant or not line_format.has_time:
+        return None
+    found = _texts(line_format, value)
+    offset = re.match(OFFSET, found[_BEHIND_TIME]) if found else None
+    return offset[1] if offset else None
+
+
+_BEHIND_TIME = " behind the time"
+
+
+def _texts(line_format: LineFormat, value: bytes) -> dict[str, str] | None:
+    """The texts of a line's fields, and what stands behind its time; None where it is no line."""
+    line = line_format.options.line_of(value).decode("utf-8", "replace")
+    if Accepted.BLANKS in line_format.options:
+        line = line.translate(_USUAL)
+    if line_format.is_json:
+        return _json_texts(line_format, line)
+    found = line_format.parsed_pattern.python.match(re.split("[\r\n]", line[:HEAD_BYTES])[0])
+    if found is None:
+        return None
+    names = line_format.time_names
+    behind = found.string[found.end(names[-1]) :] if names else ""
+    return found.groupdict(default="") | {_BEHIND_TIME: behind}
+
+
+def _json_texts(line_format: LineFormat, line: str) -> dict[str, str] | None:
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict):
+        return None
+    texts = {}
+    for field in line_format.json_fields:
+        values = (_at(document, path) for path in field.paths)
+        texts[field.name] = next((str(value) for value in values if value is not None), "")
+    time = " ".join(texts[name] for name in line_format.time_names)
+    shape = line_format.parsed_time_format.shape if line_format.time_format else ""
+    return texts | {_BEHIND_TIME: re.sub(rf"\A{shape}", "", time)}
+
+
+def _at(document: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    value: Any = document
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
