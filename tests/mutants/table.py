@@ -709,6 +709,13 @@ MUTANTS: Final = (
         tests=(f"{PRUNE}::test_what_is_young_or_needed_is_left_alone",),
     ),
     Mutant(
+        guard="prune folds only the generation that Kafka was asked about",
+        where="tally.ledger.folding:fold_partition",
+        before='        "topic_id": where.topic_id,\n',
+        after='        "topic_id": found and found["topic_id"],\n',
+        tests=(f"{PRUNE}::test_what_kafka_said_of_another_generation_folds_nothing",),
+    ),
+    Mutant(
         guard="the audit sees all rows, whatever the server's limit is",
         where="tally.mysql.connection:connect",
         before='f" sql_select_limit = {_ALL_ROWS},"',
@@ -1144,6 +1151,15 @@ MUTANTS: Final = (
         before="if set_id not in there:",
         after="if True:",
         tests=(f"{FILES}::test_files_of_no_set_are_deleted_daily_and_others_are_left",),
+    ),
+    Mutant(
+        guard="no file is an orphan while the table of sets is older than the ledger",
+        where="tally.pipeline.publish:delete_orphans",
+        before="        if lost := sum(",
+        after="        if 0 > sum(",
+        tests=(
+            f"{FILES}::test_no_file_is_deleted_while_the_table_of_sets_is_older_than_the_ledger",
+        ),
     ),
     Mutant(
         guard="nothing is sealed once the place of the lines was changed",
