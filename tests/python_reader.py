@@ -142,7 +142,11 @@ class InProcess:
                 groups: dict[tuple[Any, ...], Group] = {}
                 for reason, group, value in self._judged(pipeline, r):
                     offset, minute = group["first_offset"], group["minute"]
-                    key = (minute, *(group[column] for column in label_columns))
+                    for part in request.parts:
+                        if part.partition == r.partition and offset >= part.from_offset:
+                            group["from_offset"] = part.from_offset
+                    labels = [group[column] for column in label_columns]
+                    key = (group.get("from_offset"), minute, *labels)
                     if reason is not None:
                         dead_letters.append(
                             DeadLetter(

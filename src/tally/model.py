@@ -246,6 +246,8 @@ class Contribution:
     """A value for each label of the pipeline, in order; '' where the line has none."""
     log_bytes: int = 0
     """Length of the lines' values together."""
+    part: OffsetRange | None = None
+    """In a recount the part of the range that holds the lines."""
 
 
 class KeptLine(NamedTuple):
@@ -343,8 +345,3 @@ class TopicRights:
     """Whether its records may be read."""
     compacted: bool | None
     """Whether old records of a key are removed; None when its settings may not be read."""
-
-
-def is_of_generation(segment: Segment, topic: KnownTopic) -> bool:
-    """Whether a segment was planned on this generation of its topic."""
-    return (segment.topic_id, segment.cluster_id) == (topic.topic_id, topic.cluster_id)

@@ -12,7 +12,7 @@ import pytest
 
 from tally.app.migrate import check_migrated, migrate
 from tally.config.settings import Settings
-from tally.errors import SchemaError
+from tally.errors import ConfigError, SchemaError
 from tally.mysql.migrations import YOYO_PROBE, pending
 from tally.mysql.transactions import Database
 from tests.world import World
@@ -76,6 +76,19 @@ def test_the_snapshot_is_the_sum_of_the_migrations(empty: World) -> None:
     second = empty.settings.model_copy(update={"pipelines": {"second": empty.pipeline}})
     assert migrate(empty.database, second) == ["table second"]
     assert tables(empty)["second"] == made[empty.name].replace(empty.name, "second")
+
+
+def test_a_pipeline_that_is_refused_holds_up_no_other(empty: World) -> None:
+    """As one that is younger than the ledger's dump, and whose table was not dropped with it."""
+    migrate(empty.database, empty.settings)
+    empty.execute(f"insert into `{empty.name}` values ('2017-07-30 14:09:00', 1)")
+    both = {empty.name: empty.pipeline, "zebra": empty.pipeline, "ant": empty.pipeline}
+    settings = empty.settings.model_copy(update={"pipelines": both})
+    with pytest.raises(ConfigError, match=f"{empty.name}.*rows that the ledger knows nothing of"):
+        migrate(empty.database, settings)
+    assert {"ant", "zebra"} <= tables(empty).keys()
+    empty.execute(f"rename table `{empty.name}` to kept_aside")
+    assert migrate(empty.database, settings) == [f"table {empty.name}"]
 
 
 def test_a_migration_may_take_longer_than_a_statement_of_a_count(empty: World) -> None:

@@ -175,6 +175,28 @@ def test_files_of_no_set_are_deleted_daily_and_others_are_left(world: Delivery) 
     assert world.audit().holds
 
 
+def test_no_file_is_deleted_while_the_table_of_sets_is_older_than_the_ledger(
+    world: Delivery, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was restored alone: what it does not know are counted lines, which may come back."""
+    world.count_lines()
+    (first,) = world.listed()
+    world.count_lines()
+    (second,) = set(world.listed()) - {first}
+    rows = world.rows(f"select * from `{world.name}_files__sets`")
+    later = max(row["segment_id"] for row in rows)
+    world.execute(f"delete from `{world.name}_files__sets` where segment_id = %s", (later,))
+    pruned(world)
+    assert [Path(file.removeprefix("file://")).exists() for file in (first, second)] == [True, True]
+    (warned,) = [r for r in caplog.records if r.msg == "orphans_not_deleted"]
+    assert f"lacks 1 set of live segments of {world.name}" in warned.__dict__["cause"]
+    assert [f.check for f in world.audit().violations] == ["rows"]
+    world.replay()
+    pruned(world)
+    assert not Path(second.removeprefix("file://")).exists()
+    assert world.audit().holds
+
+
 def test_a_file_is_not_seen_before_it_is_whole(world: Delivery) -> None:
     """Neither where files are nor in the list; what is left of a killed writer is deleted."""
     (batch_id,) = world.planned_in(0)

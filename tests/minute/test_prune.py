@@ -117,6 +117,23 @@ def test_what_is_young_or_needed_is_left_alone(world: World) -> None:
     assert segments(world) == [(a, b, "live") for a, b in ((0, 3), (3, 5), (5, 8), (8, 10))]
 
 
+@pytest.mark.parametrize(
+    "change", ["state = 'retired', retired_at = now()", "topic_id = 'another'"]
+)
+def test_what_kafka_said_of_another_generation_folds_nothing(world: World, change: str) -> None:
+    """It was adopted, or the ledger restored and its keys given again, since Kafka was asked."""
+    count_four_batches(world)
+    world.delete_records(0, 10)
+    of_pipeline = f"update topic_incarnation set {change} where pipeline = %s"
+
+    def changed(done: int, total: int) -> None:
+        if done < total:
+            world.execute(of_pipeline, (world.name,))
+
+    assert prune(world.context(), world.name, timedelta(0), changed).segments == 0
+    assert [state for _, _, state in segments(world)] == ["live"] * 4
+
+
 def test_what_was_folded_is_never_reprocessed(world: World) -> None:
     count_four_batches(world)
     world.delete_records(0, 5)

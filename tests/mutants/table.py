@@ -87,7 +87,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a start time is looked up",
-        where="tally.pipeline.plan:_starts",
+        where="tally.pipeline.plan:configured_starts",
         before="ctx.kafka.offsets_at(wanted, start)",
         after="dict.fromkeys(wanted)",
         tests=(f"{PLAN}::test_record_times_out_of_order_leave_nothing_out_behind_a_start_time",),
@@ -710,6 +710,13 @@ MUTANTS: Final = (
         tests=(f"{PRUNE}::test_what_is_young_or_needed_is_left_alone",),
     ),
     Mutant(
+        guard="prune folds only the generation that Kafka was asked about",
+        where="tally.ledger.folding:fold_partition",
+        before='        "topic_id": where.topic_id,\n',
+        after='        "topic_id": found and found["topic_id"],\n',
+        tests=(f"{PRUNE}::test_what_kafka_said_of_another_generation_folds_nothing",),
+    ),
+    Mutant(
         guard="the audit sees all rows, whatever the server's limit is",
         where="tally.mysql.connection:connect",
         before='f" sql_select_limit = {_ALL_ROWS},"',
@@ -789,6 +796,58 @@ MUTANTS: Final = (
         before=" or malformed <> totalled",
         after="",
         tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
+    ),
+    Mutant(
+        guard="the audit compares the dead letters of each reason",
+        where="tally.ledger.invariants:_check_segments",
+        before='        "   or other_reasons",\n',
+        after='        "",\n',
+        tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
+    ),
+    Mutant(
+        guard="a recount compares each segment by itself",
+        where="tally.pipeline.recount:_compare",
+        before="    tally.violations += differences(",
+        after="    differences(",
+        tests=(
+            f"{PROVING}::test_a_boundary_that_moved_with_another_line_than_kafkas_is_found",
+            f"{PROVING}::test_a_recount_finds_a_wrong_count_on_which_the_whole_ledger_agrees",
+        ),
+    ),
+    Mutant(
+        guard="a recount compares each dead letter",
+        where="tally.pipeline.recount:_compare",
+        before="    tally.violations += letter_differences(",
+        after="    letter_differences(",
+        tests=(f"{PROVING}::test_a_dead_letter_that_is_not_kafkas_record_is_found",),
+    ),
+    Mutant(
+        guard="a recount compares the bytes of dead letters",
+        where="tally.pipeline.differences:letter_differences",
+        before="        elif ours.digest is not None and ours.digest != theirs.digest:",
+        after="        elif ours.digest is not None and ours.digest == b'?':",
+        tests=(f"{PROVING}::test_a_dead_letter_that_is_not_kafkas_record_is_found",),
+    ),
+    Mutant(
+        guard="dead letters that cannot be compared are not called right",
+        where="tally.pipeline.recount:_compare",
+        before="    if short := not_compared(kept):",
+        after="    if (short := not_compared(kept)) < 0:",
+        tests=(f"{PROVING}::test_dead_letters_that_were_kept_with_fewer_bytes_are_named",),
+    ),
+    Mutant(
+        guard="a start that was raised is found",
+        where="tally.pipeline.recount:recount",
+        before="        tally.violations += left_out(",
+        after="        left_out(",
+        tests=(f"{PROVING}::test_a_start_that_was_raised_is_found",),
+    ),
+    Mutant(
+        guard="what Kafka holds before the start is named",
+        where="tally.pipeline.recount:recount",
+        before="before_start=tuple(gaps),",
+        after="before_start=(),",
+        tests=(f"{PROVING}::test_a_start_that_was_raised_is_found",),
     ),
     Mutant(
         guard="the audit adds up what was folded",
@@ -1109,6 +1168,15 @@ MUTANTS: Final = (
         before="if set_id not in there:",
         after="if True:",
         tests=(f"{FILES}::test_files_of_no_set_are_deleted_daily_and_others_are_left",),
+    ),
+    Mutant(
+        guard="no file is an orphan while the table of sets is older than the ledger",
+        where="tally.pipeline.publish:delete_orphans",
+        before="        if lost := sum(",
+        after="        if 0 > sum(",
+        tests=(
+            f"{FILES}::test_no_file_is_deleted_while_the_table_of_sets_is_older_than_the_ledger",
+        ),
     ),
     Mutant(
         guard="nothing is sealed once the place of the lines was changed",

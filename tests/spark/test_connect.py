@@ -1,5 +1,6 @@
 """Counting on a Spark Connect server: a real one, and what it looks like when it is not well."""
 
+import dataclasses
 import json
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,13 +75,20 @@ def planned(world: World) -> CountRequest:
 
 def counted_by_both(world: World, connect: ConnectServer, spark: "SparkSession") -> Any:
     """All that a batch holds, in which driver and server agree byte by byte."""
-    request, found = planned(world), []
+    return read_by_both(planned(world), world, connect, spark)
+
+
+def read_by_both(
+    request: CountRequest, world: World, connect: ConnectServer, spark: "SparkSession"
+) -> Any:
+    """What both find for a request."""
+    found = []
     for opened in (nullcontext(spark), spark_session(connect.settings, "test")):
         with opened as session:
             reader = SparkReader(session=session, kafka=world.settings.kafka)
             with reader.count(request) as counts:
                 rows = [sorted(r, key=repr) for r in (counts.contributions, counts.dead_letters)]
-                found.append((counts.totals, *rows))
+                found.append((counts.totals if not request.parts else counts.parts, *rows))
     here, there = found
     assert repr(there) == repr(here)
     return here
@@ -105,6 +114,38 @@ def test_a_server_counts_what_a_driver_counts(
     run_there(world, connect)
     assert world.counts()["2017-07-30 14:09"] >= 8
     assert world.audit().holds
+
+
+def test_a_recount_counts_each_part_by_itself(
+    world: World, connect: ConnectServer, spark: "SparkSession"
+) -> None:
+    """Parts of very different size: the first line alone, the four after it, and the rest."""
+    lines = [
+        "2017-07-30 14:09:08 ERROR one",
+        *["2017-07-30 14:09:59 ERROR two", "2017-07-30 14:10:00 INFO three", "no line", None],
+        *["2017-07-30 14:09:08 ERROR four"] * 40,
+    ]
+    for partition in (0, 1):
+        world.produce(lines, partition)
+    cuts = {0: (0, 1, 5, 45), 1: (0, 45)}
+    parts = [
+        OffsetRange(partition=world.partition(number), from_offset=a, until_offset=b)
+        for number, offsets in cuts.items()
+        for a, b in pairwise(offsets)
+    ]
+    request = dataclasses.replace(planned(world), parts=parts)
+    totals, contributions, letters = read_by_both(request, world, connect, spark)
+    counted = [(total.records, total.matched, total.malformed) for total in totals.values()]
+    assert (list(totals), counted) == (parts, [(1, 1, 0), (4, 1, 2), (40, 40, 0), (45, 42, 2)])
+    assert {(c.part, c.log_time[-8:]): c.log_count for c in contributions} == {
+        (part, "14:09:00"): lines for part, lines in zip(parts, (1, 1, 40, 42), strict=True)
+    }
+    assert sorted((d.partition.partition, d.offset) for d in letters) == [
+        (0, 3),
+        (0, 4),
+        (1, 3),
+        (1, 4),
+    ]
 
 
 def test_a_server_reads_json_as_a_driver_does(

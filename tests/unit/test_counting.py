@@ -136,7 +136,7 @@ def test_a_row_has_the_order_of_the_tables_columns() -> None:
         labels = tuple(LabelColumn(column=column, chars=64) for column in columns)
         tables = Tables(result="result", labels=labels, has_bytes=has_bytes)
         found = list(rows_of(tables, LABELLED, [contribution("cart", "ERROR")]))
-        assert found == [(P0, (MINUTE, *key), sums)]
+        assert found == [(contribution("cart", "ERROR"), (MINUTE, *key), sums)]
     # Values for other labels make no row: they could get into another one's column.
     for labels in (("cart",), ("cart", "ERROR", "web-1")):
         with pytest.raises(ValueError, match="for 2 labels"):

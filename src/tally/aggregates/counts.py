@@ -1,7 +1,7 @@
 """The request for a read, and its counts."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tally.aggregates.spool import Spool
 from tally.config.pipeline import Pipeline
@@ -28,10 +28,15 @@ class CountRequest:
     """The batch for which it is read, as it was claimed; None when nothing is to be committed."""
     rows_before: int = 0
     """Rows that it is to replace, where labels limit them; as many are never too many."""
-    is_recount: bool = False
-    """Whether the counts are only compared with those of a batch. Then nothing is raised when
-    records are missing or malformed, no dead letters are kept, and each record is judged by itself:
-    a second way to the same counts."""
+    parts: Sequence[OffsetRange] = ()
+    """Of a recount: what the ranges consist of; each part is counted by itself. The counts are only
+    compared with those of batches: nothing is raised when records are missing or malformed, and
+    each record is judged by itself, a second way to the same counts."""
+
+    @property
+    def is_recount(self) -> bool:
+        """Whether the counts are only compared."""
+        return bool(self.parts)
 
     @property
     def may_miss(self) -> frozenset[TopicPartition]:
@@ -49,6 +54,8 @@ class Counts:
 
     totals: dict[TopicPartition, SegmentTotals]
     """For every range asked for."""
+    parts: Mapping[OffsetRange, SegmentTotals] = field(default_factory=dict)
+    """For every part asked for."""
     contributions: Spool[Contribution]
     """One for each partition, minute and combination of label values."""
     dead_letters: Spool[DeadLetter]

@@ -23,6 +23,7 @@ class Gathering:
         self._contributions = contributions
         self._aggregate = Aggregate.of(request.pipeline)
         self._tallies = {r.partition: PartitionTally(r) for r in request.ranges}
+        self._parts = {(p.partition, p.from_offset): PartitionTally(p) for p in request.parts}
         self._series = SeriesLimit(request.pipeline, request.rows_before)
 
     def add(self, row: Any) -> None:
@@ -31,16 +32,23 @@ class Gathering:
         Args:
             row: With ``topic``, ``partition``, ``minute``, the columns of the labels
                 (:attr:`tally.aggregates.aggregate.Aggregate.label_columns`) and those of
-                :func:`tally.aggregates.sums.sums_of_groups`.
+                :func:`tally.aggregates.sums.sums_of_groups`; in a recount also ``from_offset`` of
+                its part.
         """
         partition = TopicPartition(topic=row.topic, partition=row.partition)
         self._tallies[partition].add(row)
+        part = None
+        if self._parts:
+            of_part = self._parts[partition, row.from_offset]
+            of_part.add(row)
+            part = of_part.asked
         if row.minute is None:
             return
         self._series.add(row)
         self._contributions.append(
             Contribution(
                 partition=partition,
+                part=part,
                 log_time=row.minute,
                 log_count=row.records,
                 labels=tuple(row[name] for name in self._aggregate.label_columns),
@@ -67,6 +75,7 @@ class Gathering:
             check_totals(request.pipeline, request.ranges, totals, may_miss=request.may_miss)
         return Counts(
             totals=totals,
+            parts={tally.asked: tally.totals() for tally in self._parts.values()},
             contributions=self._contributions,
             dead_letters=dead_letters,
             continuations=sum(tally.continuations for tally in self._tallies.values()),

@@ -1,4 +1,4 @@
-"""The sums of one partition, from the groups of a read."""
+"""The sums of one partition, or of a part of it, from the groups of a read."""
 
 from typing import Any
 
@@ -6,10 +6,11 @@ from tally.model import EMPTY_TOTALS, OffsetRange, SegmentTotals
 
 
 class PartitionTally:
-    """Adds up the minutes of one partition."""
+    """Adds up the minutes of one range."""
 
     def __init__(self, asked: OffsetRange) -> None:
-        self._asked = asked
+        self.asked = asked
+        """Where they lie."""
         self._records = self._matched = self._malformed = 0
         self.continuations = 0
         """Unmatched records that begin no line, so far."""
@@ -47,9 +48,7 @@ class PartitionTally:
         if not self._malformed_offsets:
             return None
         first, last = self._malformed_offsets
-        return OffsetRange(
-            partition=self._asked.partition, from_offset=first, until_offset=last + 1
-        )
+        return OffsetRange(partition=self.asked.partition, from_offset=first, until_offset=last + 1)
 
 
 def _extremes(so_far: list[int], first: int, last: int) -> list[int]:

@@ -28,10 +28,10 @@ class AuditRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UncheckedView(RangeView):
-    """A live range that could not be recounted."""
+    """A live range of which something could not be recounted."""
 
     cause: str
-    """Why it could not be recounted."""
+    """Why, and what."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +47,9 @@ class RecountView:
     records: int
     """Records that Kafka holds in them."""
     not_checkable: tuple[UncheckedView, ...]
-    """The live ranges that could not be recounted."""
+    """The live ranges of which something could not be recounted."""
+    before_start: tuple[RangeView, ...]
+    """What Kafka holds before the start offsets, of which nothing is counted or claimed."""
 
     @classmethod
     def of(cls, counted: Recount) -> Self:
@@ -60,6 +62,7 @@ class RecountView:
             not_checkable=tuple(
                 UncheckedView.of(u.range, cause=u.cause) for u in counted.unchecked
             ),
+            before_start=tuple(map(RangeView.of, counted.before_start)),
         )
 
     @property

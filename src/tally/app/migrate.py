@@ -7,7 +7,7 @@ from tally.config.names import RESERVED_TABLES
 from tally.config.settings import Settings
 from tally.deliveries.choice import store_by
 from tally.deliveries.set_store import SetStore
-from tally.errors import SchemaError, TallyError
+from tally.errors import ConfigError, SchemaError, TallyError
 from tally.ledger.row_sets import has_lines
 from tally.ledger.table_changes import (
     FIRST_RESULT,
@@ -36,9 +36,10 @@ def migrate(database: Database, settings: Settings) -> list[str]:
     Raises:
         StatementError: A statement was refused; correct the cause and migrate again.
         ConfigError: A label was renamed, a result table or a measure has changed, or a result table
-            holds the counts of another pipeline. No table of any pipeline is changed.
+            holds the counts of another pipeline, or counts that the ledger does not know. Nothing
+            is changed for this pipeline, and all is done for the others.
         SchemaError: A pipeline that needs a column has an open batch, or a unique index that is in
-            the way, or a table of what was counted is gone. No table of any pipeline is changed.
+            the way, or a table of what was counted is gone. As above.
         MySQLUnavailableError: The server did not answer, or another migrator did not end in time.
     """
     with migrations.one_at_a_time(database):
@@ -52,11 +53,17 @@ def prepare(database: Database, settings: Settings) -> list[str]:
 
     The caller holds the migrators' lock, or prepares pipelines that nobody else does.
     """
-    for name in settings.pipelines:
-        check_preparation(database, settings.pipeline(name))
-    done = create_result_tables(database, settings)
     errors: list[TallyError] = []
+    ready = []
     for name in sorted(settings.pipelines):
+        try:
+            check_preparation(database, settings.pipeline(name))
+        except (ConfigError, SchemaError) as error:
+            errors.append(error)
+        else:
+            ready.append(name)
+    done = create_result_tables(database, {settings.pipeline(name).table for name in ready})
+    for name in ready:
         done += prepare_tables(database, settings.pipeline(name))
         done += create_index(database, settings.pipeline(name))
         try:

@@ -44,8 +44,8 @@ def audit(context: click.Context, pipeline: str | None, from_kafka: bool) -> Non
     On one consistent snapshot of the ledger: live segments and accepted losses tile each partition
     from its start to its next offset; the result table is the sum of the live contributions,
     minute by minute; every segment adds up; no state contradicts another. With --recount,
-    every live segment that Kafka still holds is read again and compared per partition and minute;
-    what Kafka no longer holds is listed as not checkable.
+    every live segment that Kafka still holds is read again, and its counts and dead letters are
+    compared; what Kafka no longer holds is listed as not checkable.
 
     Without PIPELINE, audits all pipelines. Exit code 1 when there is a violation.
     """
@@ -104,6 +104,8 @@ def _show(app: App, view: AuditView) -> None:
         )
         for cause, offsets in counted.unchecked_offsets:
             app.out.sentence(f"not checkable: {plural(offsets, 'offset')} of {cause}")
+        for gap in counted.before_start:
+            app.out.sentence(f"before the start, and not counted: {gap}")
     if view.findings:
         app.out.table(
             ["CHECK", "WHERE", "WHAT"],

@@ -238,15 +238,15 @@ class SetStore(SetTables):
 
     def delete_orphans(self) -> int:
         """Delete lines that are of no set, as a writer may leave that was killed; how many sets."""
+        return self.content.orphans(self.known)
 
-        def known(set_ids: Sequence[int]) -> set[int]:
-            with self.database.transaction(read_only=True) as tx:
-                rows = tx.rows(
-                    f"select set_id from `{self.sets}` where set_id in %s", (list(set_ids) or [0],)
-                )
-            return {row["set_id"] for row in rows}
-
-        return self.content.orphans(known)
+    def known(self, set_ids: Sequence[int]) -> set[int]:
+        """Which of some sets are there, in whatever state."""
+        with self.database.transaction(read_only=True) as tx:
+            rows = tx.rows(
+                f"select set_id from `{self.sets}` where set_id in %s", (list(set_ids) or [0],)
+            )
+        return {row["set_id"] for row in rows}
 
     def tell(self) -> None:
         """Tell readers that do not ask the database which sets are live."""

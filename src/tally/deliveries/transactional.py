@@ -122,5 +122,5 @@ class TransactionalBatch:
     def _rows(self, batch: Batch, tables: Tables, result: Result) -> Iterator[Parameters]:
         segment_ids = {s.range.partition: s.segment_id for s in batch.segments}
         rows = rows_of(tables, Aggregate.of(self.pipeline), result.contributions)
-        for partition, key, sums in rows:
-            yield (segment_ids[partition], *key, *sums)
+        for counted, key, sums in rows:
+            yield (segment_ids[counted.partition], *key, *sums)

@@ -10,7 +10,7 @@ from typing import Final
 from tally.aggregates.aggregate import BYTES, LINES, TIME, Aggregate
 from tally.errors import DataLossError
 from tally.ledger.tables import Tables, listed, summed
-from tally.model import Contribution, TopicPartition
+from tally.model import Contribution
 from tally.mysql.transactions import Parameters, Row, Transaction
 
 # Rows of one INSERT: enough to make round trips cheap, few enough for the driver's memory and
@@ -20,11 +20,11 @@ CONTRIBUTIONS_PER_INSERT: Final = 2_000
 
 def rows_of(
     tables: Tables, aggregate: Aggregate, contributions: Iterable[Contribution]
-) -> Iterator[tuple[TopicPartition, tuple[str, ...], tuple[int, ...]]]:
+) -> Iterator[tuple[Contribution, tuple[str, ...], tuple[int, ...]]]:
     """Contributions as rows of the tables; '' where a column's label is no longer configured.
 
     Yields:
-        The partition, a value for each of ``tables.keys``, and one for each of ``tables.sums``.
+        The contribution, a value for each of ``tables.keys``, and one for each of ``tables.sums``.
     """
     count = len(aggregate.columns)
     places = {column: place for place, column in enumerate(aggregate.columns)}
@@ -34,7 +34,7 @@ def rows_of(
             raise ValueError(f"{len(c.labels)} label values for {count} labels: {c}")
         values = ("" if place is None else c.labels[place] for place in labels)
         sums = (c.log_count, c.log_bytes) if tables.has_bytes else (c.log_count,)
-        yield c.partition, (c.log_time, *values), sums
+        yield c, (c.log_time, *values), sums
 
 
 def insert_contributions(tx: Transaction, tables: Tables, rows: Iterable[Parameters]) -> None:

@@ -4,7 +4,7 @@ How many each segment has of a reason is written with them: there may be million
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -115,6 +115,33 @@ def list_dead_letters(
         )
         for row in rows
     ]
+
+
+def letters_of_segments(
+    tx: Transaction, segments: Mapping[int, TopicPartition]
+) -> Iterator[tuple[int, DeadLetter]]:
+    """The dead letters of segments, each with the segment; in no order.
+
+    Args:
+        tx: An open transaction.
+        segments: The partition of each segment.
+    """
+    rows = tx.stream(
+        "select segment_id, record_offset, reason, value, value_bytes from dead_letter"
+        " where segment_id in %s",
+        (list(segments),),
+    )
+    for row in rows:
+        yield (
+            row["segment_id"],
+            DeadLetter(
+                partition=segments[row["segment_id"]],
+                offset=row["record_offset"],
+                reason=row["reason"],
+                value=row["value"],
+                value_bytes=row["value_bytes"],
+            ),
+        )
 
 
 def totals_by_reason(tx: Transaction, pipeline: str, among: Among = ALL) -> dict[str, int]:

@@ -79,7 +79,8 @@ def fold_partition(
 
     Steps, all in the caller's transaction:
 
-    1. lock the topic, so that no replay adds offsets meanwhile, and choose the segments,
+    1. lock the topic, so that no replay adds offsets meanwhile, and choose the segments; of another
+       generation than Kafka was asked about, none,
     2. add their contributions to the folded sums, and mark the batches and replays that counted
        them as pruned,
     3. write one segment for each run of adjacent ones, a folded one before them included,
@@ -96,12 +97,18 @@ def fold_partition(
     """
     # 1
     key = (where.incarnation_id, where.partition.partition)
-    generation = tx.row(
-        "select state from topic_incarnation where incarnation_id = %s for update",
+    found = tx.row(
+        "select topic, topic_id, cluster_id, state = 'current' as is_current"
+        " from topic_incarnation where incarnation_id = %s for update",
         (where.incarnation_id,),
     )
-    if generation is None or (generation["state"] == "current") is not where.is_current:
-        return Folded()  # the topic was adopted since Kafka was asked
+    if found != {
+        "topic": where.partition.topic,
+        "topic_id": where.topic_id,
+        "cluster_id": where.cluster_id,
+        "is_current": where.is_current,
+    }:
+        return Folded()  # it was adopted, or the ledger restored, since Kafka was asked
     chosen = tx.rows(
         "select s.segment_id, s.from_offset, s.until_offset"
         " from segment s join batch b using (batch_id)"

@@ -98,21 +98,26 @@ def _check_segments(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[
         "   s.matched, s.unmatched, s.malformed,"
         f"   {lines_of_segment(tables, 's.segment_id')} as contributed,"
         "   (select count(*) from dead_letter d where d.segment_id = s.segment_id) as dead_letters,"
-        f"   {TOTALLED_OF_SEGMENT} as totalled"
+        f"   {TOTALLED_OF_SEGMENT} as totalled,"
+        "   exists (select 1 from dead_letter_total t where t.segment_id = s.segment_id"
+        "     and t.dead_letters <> (select count(*) from dead_letter d"
+        "       where d.segment_id = t.segment_id and d.reason = t.reason)) as other_reasons"
         "  from segment s join topic_incarnation i using (incarnation_id)"
         "  where i.pipeline = %s and s.state = 'live'"
         " ) as live where records <> matched + unmatched + malformed"
-        "   or matched <> contributed or malformed <> dead_letters or malformed <> totalled",
+        "   or matched <> contributed or malformed <> dead_letters or malformed <> totalled"
+        "   or other_reasons",
         (pipeline,),
     )
     for row in rows:
+        is_other = row["other_reasons"] and row["dead_letters"] == row["totalled"]
         yield Violation(
             check="segment",
             where=_where(row),
             detail=f"records {row['records']}, matched {row['matched']}, unmatched "
             f"{row['unmatched']}, malformed {row['malformed']}; contributions add up to "
             f"{row['contributed']}, dead letters are {row['dead_letters']}, by reason together "
-            f"{row['totalled']}",
+            f"{row['totalled']}" + (", of other reasons" if is_other else ""),
         )
 
 

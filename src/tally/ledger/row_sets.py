@@ -208,6 +208,16 @@ def has_lines(tx: Transaction, pipeline: str) -> bool:
     return found is not None
 
 
+def live_sets(tx: Transaction, pipeline: str) -> list[int]:
+    """The sets of live segments."""
+    rows = tx.rows(
+        "select s.row_set from segment s join topic_incarnation i using (incarnation_id)"
+        " where i.pipeline = %s and s.state = 'live' and s.row_set is not null",
+        (pipeline,),
+    )
+    return [row["row_set"] for row in rows]
+
+
 def clear_outbox(tx: Transaction, segment_ids: Sequence[int]) -> None:
     """Record that readers see what the ledger has decided of these segments."""
     tx.execute("delete from row_outbox where segment_id in %s", (segment_ids,))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tally.aggregates.aggregate import TIME
 from tally.ledger.rows import range_of
-from tally.ledger.tables import Tables, listed, summed
+from tally.ledger.tables import Tables, listed
 from tally.model import OffsetRange, SegmentState, SegmentTotals
 from tally.mysql.transactions import Row, Transaction
 
@@ -79,19 +79,18 @@ def folded_ranges(tx: Transaction, pipeline: str) -> list[OffsetRange]:
 
 def contributions_of(
     tx: Transaction, tables: Tables, segment_ids: Sequence[int]
-) -> dict[tuple[str, ...], tuple[int, ...]]:
-    """What the segments contribute, added up: by minute and labels, lines and bytes."""
+) -> dict[int, dict[tuple[str, ...], tuple[int, ...]]]:
+    """What each segment contributes: by minute and labels, lines and bytes."""
     rows = tx.stream(
-        f"select {listed(tables.keys)}, {summed(tables.sums)} from `{tables.contributions}`"
-        f" where segment_id in %s group by {listed(tables.keys)}",
+        f"select segment_id, {listed((*tables.keys, *tables.sums))} from `{tables.contributions}`"
+        " where segment_id in %s",
         (list(segment_ids),),
     )
-    return {
-        (str(row[TIME]), *(row[key] for key in tables.keys[1:])): tuple(
-            int(row[s]) for s in tables.sums
-        )
-        for row in rows
-    }
+    found: dict[int, dict[tuple[str, ...], tuple[int, ...]]] = {i: {} for i in segment_ids}
+    for row in rows:
+        key = (str(row[TIME]), *(row[key] for key in tables.keys[1:]))
+        found[row["segment_id"]][key] = tuple(int(row[s]) for s in tables.sums)
+    return found
 
 
 def still_live(tx: Transaction, segment_ids: Sequence[int]) -> set[int]:

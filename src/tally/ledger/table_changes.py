@@ -57,9 +57,9 @@ def result_tables(settings: Settings) -> set[str]:
     return {settings.pipeline(name).table for name in settings.pipelines}
 
 
-def create_result_tables(database: Database, settings: Settings) -> list[str]:
-    """Create missing result tables; returns a text for each."""
-    missing = sorted(result_tables(settings) - table_names(database))
+def create_result_tables(database: Database, tables: set[str]) -> list[str]:
+    """Create those result tables that are missing; returns a text for each."""
+    missing = sorted(tables - table_names(database))
     for table in missing:
         with database.transaction() as tx:
             _create_result(tx, table)

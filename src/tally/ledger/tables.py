@@ -261,7 +261,9 @@ def check_unowned(tx: Transaction, pipeline: str, result_table: str) -> None:
     if wrong := _why_not_free(tx, result_table, (TIME,)):
         raise ConfigError(
             f"pipelines.{pipeline}.result_table = {result_table!r}: this table exists and {wrong}",
-            next_step="name a table that does not exist yet; tally migrate creates it",
+            next_step="name a table that does not exist yet, or rename this one, as that of a "
+            "pipeline which is younger than the dump of a ledger that was restored; tally migrate "
+            "creates it, and its lines are counted again",
         )
 
 

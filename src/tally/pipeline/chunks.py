@@ -1,5 +1,6 @@
 """Live segments joined into ranges for a recount, and whether Kafka still holds them. Pure."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,6 +12,9 @@ from tally.planning.serving import why_not_served
 # Offsets that one read takes from one partition, unless a single segment spans more: large enough
 # to make the start of a Spark job cheap, small enough to show progress.
 OFFSETS_PER_RANGE: Final = 2_000_000
+
+# Dead letters that are compared at once: their digests are held in memory.
+LETTERS_PER_RANGE: Final = 50_000
 
 # One statement selects all segments of a chunk, and it must stay small; a quiet pipeline has many
 # small segments.
@@ -38,24 +42,37 @@ class Chunk:
         """The ledger's keys."""
         return [segment.segment_id for segment in self.segments]
 
-    def expected(self, key: str) -> int:
-        """The sum of one of the totals that were committed."""
-        return sum(getattr(segment.totals, key) for segment in self.segments)
+    @property
+    def has_few_letters(self) -> bool:
+        """Whether its dead letters can be compared at once."""
+        return sum(_malformed(segment) for segment in self.segments) <= LETTERS_PER_RANGE
+
+    def segment_at(self, offset: int) -> SegmentRecord:
+        """The segment that an offset lies in."""
+        after = bisect_right(self.segments, offset, key=lambda s: s.range.from_offset)
+        return self.segments[after - 1]
+
+
+def _malformed(segment: SegmentRecord) -> int:
+    return segment.totals.malformed if segment.totals else 0
 
 
 def join_segments(
     segments: Sequence[SegmentRecord],
     offsets_per_range: int = OFFSETS_PER_RANGE,
     segments_per_range: int = SEGMENTS_PER_RANGE,
+    letters_per_range: int = LETTERS_PER_RANGE,
 ) -> list[Chunk]:
-    """Consecutive segments of a partition joined, up to a number of offsets and of segments.
+    """Consecutive segments of a partition joined, up to a number of offsets, segments and letters.
 
     Args:
         segments: Of current topic generations, in order of partition and offset.
         offsets_per_range: A chunk spans no more, unless it is a single segment.
         segments_per_range: A chunk has no more.
+        letters_per_range: A chunk has no more dead letters, unless it is a single segment.
     """
     chunks: list[list[SegmentRecord]] = []
+    letters = 0
     for segment in segments:
         last = chunks[-1] if chunks else None
         if (
@@ -64,10 +81,13 @@ def join_segments(
             and last[-1].range.partition == segment.range.partition
             and last[-1].range.until_offset == segment.range.from_offset
             and segment.range.until_offset - last[0].range.from_offset <= offsets_per_range
+            and letters + _malformed(segment) <= letters_per_range
         ):
             last.append(segment)
+            letters += _malformed(segment)
         else:
             chunks.append([segment])
+            letters = _malformed(segment)
     return [Chunk(segments=tuple(chunk)) for chunk in chunks]
 
 

@@ -17,7 +17,8 @@ from tally.config.pipeline import Pipeline
 from tally.deliveries.choice import store_by
 from tally.deliveries.content import KeptMinute
 from tally.deliveries.set_store import SetStore, WaitingSet
-from tally.errors import TallyError
+from tally.errors import DataLossError, TallyError
+from tally.formatting import plural
 from tally.ledger.invariants import Violation
 from tally.ledger.row_sets import (
     CountedMinute,
@@ -26,6 +27,7 @@ from tally.ledger.row_sets import (
     clear_outbox,
     counted_minutes,
     folded_ranges,
+    live_sets,
     outbox,
     standings,
 )
@@ -37,6 +39,7 @@ log = logging.getLogger(__name__)
 
 _SHOWN_MAX = 20
 _READ_FILES_S = 3_600
+_ASKED_AT_ONCE = 1_000
 
 
 class Verdict(StrEnum):
@@ -126,12 +129,26 @@ def _delete_dropped(store: SetStore) -> None:
 
 
 def delete_orphans(ctx: Context, pipeline: Pipeline) -> None:
-    """Delete files that a killed writer has left and that no set knows; best effort, daily."""
+    """Delete files that a killed writer has left and that no set knows; best effort, daily.
+
+    None is deleted while the ledger has a set that the table of sets lacks: that table was restored
+    to an older state, and what it does not know may be lines that are counted.
+    """
     store = store_of(ctx, pipeline)
     if store is None:
         return
     with _errors_logged("orphans_not_deleted", view=store.view):
         store.check()
+        with ctx.database.transaction(read_only=True) as tx:
+            sets = live_sets(tx, pipeline.name)
+        parts = (sets[at : at + _ASKED_AT_ONCE] for at in range(0, len(sets), _ASKED_AT_ONCE))
+        if lost := sum(len(part) - len(store.known(part)) for part in parts):
+            raise DataLossError(
+                f"{store.sets} lacks {plural(lost, 'set')} of live segments of {pipeline.name}: "
+                "nothing that it does not know is deleted",
+                next_step=f"tally audit {pipeline.name} names the segments: docs/runbook.md, "
+                "audit-finding, rows",
+            )
         if deleted := store.delete_orphans():
             log.info("orphans_deleted", extra={"view": store.view, "sets": deleted})
 

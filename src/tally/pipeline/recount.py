@@ -1,22 +1,27 @@
 """The recount: live segments are counted again from Kafka and compared with the ledger.
 
-A consistent ledger can still be wrong, and only the records show it. A batch finds the minute of
-records in groups, a recount that of each record by itself: what is wrong with one way shows as a
-difference. What Kafka no longer holds cannot be checked, nor what was counted under other rules
-than today's; it is reported as unchecked, never as correct.
+A consistent ledger can still be wrong, and only the records show it. Each segment is compared by
+itself: its counts, and its dead letters one by one. A batch finds the minute of records in groups,
+a recount that of each record by itself: what is wrong with one way shows as a difference. What
+Kafka no longer holds cannot be checked, nor what was counted under other rules than today's; it is
+reported as unchecked, never as correct.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.counts import CountRequest
 from tally.aggregates.fingerprint import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError
+from tally.formatting import plural
 from tally.ledger.contributions import rows_of
-from tally.ledger.decisions import LossRecord, find_losses
+from tally.ledger.dead_letters import letters_of_segments
+from tally.ledger.decisions import find_losses
 from tally.ledger.invariants import Violation
+from tally.ledger.positions import known_topics
 from tally.ledger.segments import (
     SegmentRecord,
     contributions_of,
@@ -25,19 +30,30 @@ from tally.ledger.segments import (
     still_live,
 )
 from tally.ledger.tables import Tables, check_tables, tables_to_read
-from tally.model import KafkaSnapshot, LossCause, OffsetRange, SegmentTotals, TopicPartition
-from tally.pipeline.chunks import Chunk, join_segments, rounds, why_not_held
+from tally.model import KafkaSnapshot, OffsetRange, SegmentTotals
+from tally.pipeline.chunks import LETTERS_PER_RANGE, Chunk, join_segments, rounds, why_not_held
 from tally.pipeline.context import Context, KafkaPort, Reader
+from tally.pipeline.differences import (
+    Key,
+    Letter,
+    Letters,
+    Rows,
+    Sums,
+    before_start,
+    differences,
+    held_in_spite_of,
+    left_out,
+    letter_differences,
+    not_compared,
+)
+from tally.pipeline.plan import configured_starts
 
 Progress = Callable[[int, int], None]
-
-Rows = dict[tuple[str, ...], tuple[int, ...]]
-"""By minute and label values: lines, and bytes where they are measured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unchecked:
-    """A live or folded range that could not be recounted."""
+    """A live or folded range of which something could not be recounted."""
 
     range: OffsetRange
     """The range."""
@@ -61,6 +77,8 @@ class Recount:
     """Differences; empty when Kafka and the ledger agree on all that was recounted."""
     unchecked: tuple[Unchecked, ...]
     """What could not be recounted; empty when all of the result is proven."""
+    before_start: tuple[OffsetRange, ...] = ()
+    """What Kafka holds before the start offsets and nothing has counted."""
 
 
 @dataclass(slots=True)
@@ -93,12 +111,18 @@ def recount(ctx: Context, name: str, progress: Progress) -> Recount:
         segments = live_segments(tx, name)
         folded = folded_ranges(tx, name)
         losses = find_losses(tx, name)
+        known = known_topics(tx, name)
         tables = tables_to_read(tx, pipeline)
         if segments:
             check_tables(tx, tables, pipeline)
     tally = _Tally(unchecked=[Unchecked(range=r, cause="pruned") for r in folded])
     snapshot = _snapshot(ctx.kafka, pipeline, segments)
     tally.violations += held_in_spite_of(losses, snapshot)
+    gaps = before_start(known, snapshot, segments)
+    if gaps:
+        topics = sorted({gap.partition.topic for gap in gaps}.intersection(pipeline.topics))
+        starts = configured_starts(ctx, pipeline, snapshot, topics) or {}
+        tally.violations += left_out(gaps, starts)
     held = _keep_held(pipeline, segments, snapshot, tally)
     total = sum(segment.range.offsets for segment in held)
     if held:
@@ -116,41 +140,17 @@ def recount(ctx: Context, name: str, progress: Progress) -> Recount:
         records=tally.records,
         violations=tuple(tally.violations),
         unchecked=tuple(tally.unchecked),
+        before_start=tuple(gaps),
     )
 
 
-def compare(
-    chunk: Chunk,
-    found: SegmentTotals,
-    recounted: Rows,
-    contributed: Rows,
-    hint: str,
-) -> Iterator[Violation]:
-    """Every difference between what a chunk holds now and what it contributed.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Held:
+    """What a round's segments hold, in Kafka by their ranges or in the ledger by their ids."""
 
-    Args:
-        chunk: Segments that were read as one.
-        found: Totals of what Kafka holds in them.
-        recounted: Rows of what Kafka holds.
-        contributed: Rows of the ledger.
-        hint: A harmless explanation of differences; empty without one.
-    """
-    for key in ("records", "unmatched", "malformed"):  # matched is the sum of the minutes
-        expected, now = chunk.expected(key), getattr(found, key)
-        if expected != now:
-            yield _violation(
-                chunk, key, f"the ledger says {expected} {key}, Kafka holds {now}", hint
-            )
-    for row in sorted(recounted.keys() | contributed.keys()):
-        ours, theirs = contributed.get(row), recounted.get(row)
-        if ours != theirs:
-            said = f"the ledger says {_sums(ours)}, Kafka holds {_sums(theirs)}"
-            yield _violation(chunk, " ".join(row), said, hint)
-
-
-def _sums(sums: tuple[int, ...] | None) -> str:
-    lines, *measured = sums or (0,)
-    return str(lines) + "".join(f" ({length} bytes)" for length in measured)
+    totals: Mapping[Any, SegmentTotals]
+    rows: Mapping[Any, Rows]
+    letters: Mapping[Any, Letters]
 
 
 class _Reader:
@@ -162,35 +162,52 @@ class _Reader:
         self._tables = tables
         self._reader = reader
 
-    def count(
-        self, chunks: Sequence[Chunk]
-    ) -> tuple[dict[TopicPartition, SegmentTotals], dict[TopicPartition, Rows]]:
-        """Totals and rows of each chunk's partition."""
-        rows: dict[TopicPartition, Rows] = {c.range.partition: {} for c in chunks}
-        ranges = [chunk.range for chunk in chunks]
-        request = CountRequest(pipeline=self.pipeline, ranges=ranges, is_recount=True)
+    def count(self, chunks: Sequence[Chunk]) -> _Held:
+        """What Kafka holds in each segment's range."""
+        parts = [segment.range for chunk in chunks for segment in chunk.segments]
+        rows: dict[OffsetRange, dict[Key, Sums]] = {part: {} for part in parts}
+        letters: dict[OffsetRange, dict[int, Letter]] = {part: {} for part in parts}
+        request = CountRequest(
+            pipeline=self.pipeline, ranges=[chunk.range for chunk in chunks], parts=parts
+        )
+        bytes_max = self.pipeline.dead_letter_max_bytes
+        by_partition = {c.range.partition: c for c in chunks if c.has_few_letters}
         with self._reader.count(request) as counts:
             aggregate = Aggregate.of(self.pipeline)
-            for partition, key, sums in rows_of(self._tables, aggregate, counts.contributions):
-                rows[partition][key] = sums
-            return counts.totals, rows
+            for counted, key, sums in rows_of(self._tables, aggregate, counts.contributions):
+                if counted.part is not None:
+                    rows[counted.part][key] = sums
+            for letter in counts.dead_letters:
+                chunk = by_partition.get(letter.partition)
+                if chunk is not None:
+                    part = chunk.segment_at(letter.offset).range
+                    letters[part][letter.offset] = Letter.of(letter, bytes_max)
+            return _Held(totals=dict(counts.parts), rows=rows, letters=letters)
 
     def snapshot(self, chunks: Sequence[Chunk]) -> KafkaSnapshot:
         """What Kafka says of the chunks' topics now."""
         segments = [segment for chunk in chunks for segment in chunk.segments]
         return _snapshot(self._ctx.kafka, self.pipeline, segments)
 
-    def contributed(self, chunk: Chunk) -> Rows | None:
-        """Rows of a chunk in the ledger; None when one of its segments was replaced meanwhile."""
+    def contributed(self, chunk: Chunk) -> _Held | None:
+        """What the ledger has of a chunk; None when one of its segments was replaced meanwhile."""
+        ids = chunk.segment_ids
+        letters: dict[int, dict[int, Letter]] = {segment_id: {} for segment_id in ids}
         with self._ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
-            if len(still_live(tx, chunk.segment_ids)) < len(chunk.segments):
+            if len(still_live(tx, ids)) < len(ids):
                 return None
-            return contributions_of(tx, self._tables, chunk.segment_ids)
+            if chunk.has_few_letters:
+                places = dict.fromkeys(ids, chunk.range.partition)
+                for segment_id, letter in letters_of_segments(tx, places):
+                    kept = Letter.of(letter, self.pipeline.dead_letter_max_bytes)
+                    letters[segment_id][letter.offset] = kept
+            rows = contributions_of(tx, self._tables, ids)
+            return _Held(totals={}, rows=rows, letters=letters)
 
 
 def _count_round(reader: _Reader, chunks: list[Chunk], tally: _Tally) -> None:
     try:
-        totals, rows = reader.count(chunks)
+        held = reader.count(chunks)
     except DataLossError:
         # Retention may have deleted records since Kafka was asked; what is left must be readable.
         left = _still_held(reader, chunks, tally)
@@ -205,13 +222,30 @@ def _count_round(reader: _Reader, chunks: list[Chunk], tally: _Tally) -> None:
             cause = "replaced during the recount; run the audit again"
             tally.unchecked.append(Unchecked(range=chunk.range, cause=cause))
             continue
-        partition = chunk.range.partition
-        found = totals[partition]
-        hint = "compaction may have removed records since" if reader.pipeline.is_sparse else ""
-        tally.violations += compare(chunk, found, rows[partition], contributed, hint)
-        tally.segments += len(chunk.segments)
-        tally.offsets += chunk.range.offsets
-        tally.records += found.records
+        for segment in chunk.segments:
+            _compare(reader, segment, held, contributed, tally)
+        if not chunk.has_few_letters:
+            cause = f"more than {LETTERS_PER_RANGE:,} dead letters, which were only counted"
+            tally.unchecked.append(Unchecked(range=chunk.range, cause=cause))
+
+
+def _compare(
+    reader: _Reader, segment: SegmentRecord, held: _Held, contributed: _Held, tally: _Tally
+) -> None:
+    where, key = segment.range, segment.segment_id
+    found, kept = held.totals[where], contributed.letters[key]
+    hint = "compaction may have removed records since" if reader.pipeline.is_sparse else ""
+    tally.violations += differences(segment, found, held.rows[where], contributed.rows[key], hint)
+    tally.violations += letter_differences(where, held.letters[where], kept, hint)
+    if short := not_compared(kept):
+        cause = (
+            f"{plural(short, 'dead letter')} kept with fewer bytes than dead_letter_max_bytes = "
+            f"{reader.pipeline.dead_letter_max_bytes:,}, which were not compared"
+        )
+        tally.unchecked.append(Unchecked(range=where, cause=cause))
+    tally.segments += 1
+    tally.offsets += where.offsets
+    tally.records += found.records
 
 
 def _still_held(reader: _Reader, chunks: Sequence[Chunk], tally: _Tally) -> list[Chunk]:
@@ -225,25 +259,6 @@ def _still_held(reader: _Reader, chunks: Sequence[Chunk], tally: _Tally) -> list
         else:
             kept.append(chunk)
     return kept
-
-
-def held_in_spite_of(losses: Sequence[LossRecord], kafka: KafkaSnapshot) -> Iterator[Violation]:
-    """Records that were accepted as lost and that Kafka holds: nothing counts them."""
-    for loss in losses:
-        held = kafka.partition(loss.range.partition)
-        topic = kafka.topics.get(loss.range.partition.topic)
-        is_left_out = (loss.state, loss.cause) == ("accepted", LossCause.EXPIRED)
-        if not is_left_out or held is None or topic is None or topic.topic_id != loss.topic_id:
-            continue
-        first = max(loss.range.from_offset, held.earliest)
-        until = min(loss.range.until_offset, held.end)
-        if first < until:
-            yield Violation(
-                check="recount",
-                where=str(loss.range),
-                detail=f"it was accepted as lost, and Kafka holds [{first}, {until}) of it: a "
-                "replay counts that",
-            )
 
 
 def _keep_held(
@@ -271,11 +286,3 @@ def _snapshot(
 ) -> KafkaSnapshot:
     topics = {segment.range.partition.topic for segment in segments} or set(pipeline.topics)
     return kafka.snapshot(sorted(topics), read_committed=pipeline.reads_committed)
-
-
-def _violation(chunk: Chunk, what: str, detail: str, hint: str) -> Violation:
-    return Violation(
-        check="recount",
-        where=f"{chunk.range} {what}",
-        detail=f"{detail} ({hint})" if hint else detail,
-    )

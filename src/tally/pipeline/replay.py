@@ -23,7 +23,7 @@ from tally.errors import (
 from tally.ledger import batches, positions, replay_runs, replays
 from tally.ledger.row_sets import record_rows_view
 from tally.ledger.tables import tables_of
-from tally.model import Batch, BatchState, KnownTopic, is_of_generation
+from tally.model import Batch, BatchState, KnownTopic
 from tally.mysql.errors import CommitUnansweredError
 from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context
@@ -37,6 +37,7 @@ from tally.pipeline.replay_plan import (
 from tally.pipeline.run import Ran, run_batch
 from tally.pipeline.run_partitions import Outcomes, run_partitions, worst_of
 from tally.planning.replay import join_ranges
+from tally.planning.serving import is_of_generation
 
 # How many conflicts with other replays in a row lead to a replanned batch; the next is an error.
 OVERTAKEN_TRIES: Final = 5

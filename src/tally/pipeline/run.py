@@ -26,13 +26,13 @@ from tally.model import (
     OffsetRange,
     SegmentTotals,
     TopicPartition,
-    is_of_generation,
 )
 from tally.mysql.transactions import Transaction
 from tally.pipeline.commit import commit_once
 from tally.pipeline.context import Context
 from tally.pipeline.understanding import check_understood
 from tally.planning.ingest import overtaken, unreadable
+from tally.planning.serving import is_of_generation
 
 log = logging.getLogger(__name__)
 

@@ -87,9 +87,7 @@ def plan_ingest(
         counted_before: New topics that the ledger has counted before it was restored.
     """
     parts = [
-        _plan_topic(pipeline, topic, known.get(topic), kafka, starts)
-        if topic not in counted_before
-        else Plan(blocks=(forgotten(pipeline.name, topic),))
+        _plan_topic(pipeline, topic, known.get(topic), kafka, starts, counted_before)
         for topic in sorted(set(pipeline.topics))
     ]
     return Plan(
@@ -110,6 +108,7 @@ def _plan_topic(
     known: KnownTopic | None,
     kafka: KafkaSnapshot,
     starts: Mapping[TopicPartition, int] | None,
+    counted_before: Collection[str],
 ) -> Plan:
     snapshot = kafka.topics.get(topic)
     if snapshot is None:
@@ -119,6 +118,8 @@ def _plan_topic(
         if block is not None:
             return Plan(blocks=(block,))
         return _plan_known_topic(pipeline, topic, known, snapshot)
+    if topic in counted_before:
+        return Plan(blocks=(forgotten(pipeline.name, topic),))
     if starts is None and isinstance(pipeline.start, datetime):
         return Plan(blocks=(not_begun(pipeline.name, topic, pipeline.start),))
     return _plan_new_topic(topic, snapshot, starts or {}, pipeline.max_records_per_partition)

@@ -17,6 +17,11 @@ class Generation(Protocol):
         """Kafka's id of the topic; a topic that is created again has a new one."""
 
 
+def is_of_generation(one: Generation, other: Generation) -> bool:
+    """Whether both are of one topic generation."""
+    return (one.topic_id, one.cluster_id) == (other.topic_id, other.cluster_id)
+
+
 def why_not_served(
     wanted: OffsetRange,
     generation: Generation,

@@ -20,7 +20,7 @@ from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError
 from tally.model import Contribution, DeadLetter, OffsetRange
 from tally.spark.deadline import deadline
-from tally.spark.grouping import Grouping
+from tally.spark.grouping import Grouping, with_parts
 from tally.spark.packages import check_arrow
 from tally.spark.progress import OnRead, watched
 from tally.spark.reading import collect, read_errors, read_ranges
@@ -146,17 +146,19 @@ class SparkReader:
         gathering = Gathering(request, contributions)
         offsets = sum(r.offsets for r in ranges)
         records = self._records(pipeline, ranges)
+        if request.is_recount:
+            records = with_parts(records, request.parts)
         grouping = Grouping.of(
             pipeline,
             {r.partition.topic for r in ranges},
-            each=request.is_recount,
+            in_parts=request.is_recount,
             is_small=offsets <= _GROUPS_PER_TASK,
         )
         with _divided(self.session, offsets):
             for row in self.fetch(grouping.counts(records), ranges):
                 gathering.add(row)
         counts = gathering.counts(dead_letters)
-        if gathering.malformed and not request.is_recount:
+        if gathering.malformed:
             self._collect_dead_letters(pipeline, gathering.malformed, counts)
         return counts
 

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructField
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.sums import Sum, sums_of_groups, sums_of_records
 from tally.config.pipeline import Pipeline
+from tally.model import OffsetRange
 from tally.spark.arrow_types import arrow_schema, nullable
 from tally.spark.line_columns import LineKeys, LineReader, Selection
 from tally.spark.stages import Stages
@@ -45,17 +46,20 @@ class Grouping:
     """Their topic where there is but one: its name then takes no place in the grouping."""
     is_small: bool = False
     """Whether one task can hold all groups, even if no two records share one."""
+    in_parts: bool = False
+    """Whether the records of each part are grouped by themselves (:func:`with_parts`)."""
 
     @classmethod
     def of(
-        cls, pipeline: Pipeline, topics: set[str], *, each: bool = False, is_small: bool = False
+        cls, pipeline: Pipeline, topics: set[str], *, in_parts: bool = False, is_small: bool = False
     ) -> "Grouping":
         """How the records of some of a pipeline's topics are grouped.
 
         Args:
             pipeline: The pipeline.
             topics: Some of its topics.
-            each: Whether each record is judged by itself (:attr:`LineReader.each`).
+            in_parts: Whether it is a recount: records have the columns of :func:`with_parts`, and
+                each is judged by itself (:attr:`LineReader.each`).
             is_small: Whether one task can hold all groups.
         """
         aggregate = Aggregate.of(pipeline)
@@ -71,10 +75,12 @@ class Grouping:
             levels=pipeline.levels,
             rule=pipeline.time_rule,
             selection=selection,
-            each=each,
+            each=in_parts,
         )
         topic = next(iter(topics)) if len(topics) == 1 else None
-        return cls(reader=reader, aggregate=aggregate, topic=topic, is_small=is_small)
+        return cls(
+            reader=reader, aggregate=aggregate, topic=topic, is_small=is_small, in_parts=in_parts
+        )
 
     def counts(self, records: DataFrame) -> DataFrame:
         """The sums of the records by partition, counted minute and labels.
@@ -255,8 +261,9 @@ class Grouping:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Columns that name a record's partition."""
-        return ("topic", "partition") if self.topic is None else ("partition",)
+        """Columns that name a record's partition, and its part where there are any."""
+        part = ("from_offset",) if self.in_parts else ()
+        return (*(("topic",) if self.topic is None else ()), "partition", *part)
 
     def _topic(self) -> Column:
         return F.col("topic") if self.topic is None else F.lit(self.topic)
@@ -270,6 +277,32 @@ class Grouping:
             },
             "record_time": F.col("timestamp"),
         }
+
+
+def with_parts(records: DataFrame, parts: Sequence[OffsetRange]) -> DataFrame:
+    """The records that lie in one of the parts, with its ``from_offset``.
+
+    Args:
+        records: With the columns of Spark's Kafka source.
+        parts: Ranges that do not overlap, many of a partition.
+    """
+    # Joined by equality: a part is in all the steps of so many offsets that it touches; about two
+    # parts are in each.
+    step = max(1, sum(part.offsets for part in parts) // len(parts))
+    steps = [
+        (p.partition.topic, p.partition.partition, n, p.from_offset, p.until_offset)
+        for p in parts
+        for n in range(p.from_offset // step, (p.until_offset - 1) // step + 1)
+    ]
+    schema = "p_topic string, p_partition int, step long, from_offset long, until_offset long"
+    where = (
+        (F.col("topic") == F.col("p_topic"))
+        & (F.col("partition") == F.col("p_partition"))
+        & (F.expr(f"offset div {step:d}") == F.col("step"))
+        & F.col("offset").between(F.col("from_offset"), F.col("until_offset") - 1)
+    )
+    table = records.sparkSession.createDataFrame(steps, schema)
+    return records.join(F.broadcast(table), where)
 
 
 def _octets() -> Column:

@@ -2,12 +2,20 @@
 
 from typing import Any
 
-from tests.unit.values import blank, kafka, span, totals
+from tests.unit.values import P0, blank, kafka, span, totals
 
 from tally.ledger.segments import SegmentRecord
-from tally.model import EMPTY_TOTALS
+from tally.model import EMPTY_TOTALS, DeadLetter, KnownTopic, Position
 from tally.pipeline.chunks import SEGMENTS_PER_RANGE, Chunk, join_segments, rounds, why_not_held
-from tally.pipeline.recount import Rows, compare
+from tally.pipeline.differences import (
+    Letter,
+    Rows,
+    before_start,
+    differences,
+    left_out,
+    letter_differences,
+    not_compared,
+)
 
 
 def segment(from_offset: int, until_offset: int, partition: int = 0, **facts: Any) -> SegmentRecord:
@@ -41,13 +49,25 @@ def test_a_range_has_no_more_segments_than_a_statement_may_name() -> None:
     assert [len(c.segments) for c in join_segments(year)] == [SEGMENTS_PER_RANGE] * 2 + [1]
 
 
+def test_a_range_has_no_more_dead_letters_than_are_compared_at_once() -> None:
+    flood = [segment(n, n + 5, totals=totals(0, 0, 5)) for n in range(0, 20, 5)]
+    chunks = join_segments(flood, letters_per_range=10)
+    assert [c.range for c in chunks] == [span(0, 10), span(10, 20)]
+    alone = join_segments([*flood, segment(20, 21)], letters_per_range=4)
+    assert [len(c.segments) for c in alone] == [1, 1, 1, 1, 1]
+    assert [c.has_few_letters for c in alone] == [True] * 5
+    limit = [segment(0, n, totals=totals(0, 0, n)) for n in (50_000, 50_001)]
+    assert [Chunk(segments=(one,)).has_few_letters for one in limit] == [True, False]
+
+
 def test_a_round_has_one_range_of_each_partition_and_all_are_read() -> None:
     """One Spark read takes one range of a partition at most."""
     chunks = join_segments([segment(0, 5), segment(5, 10), segment(0, 5, 1)], 5)
     found = [[c.range for c in chunk] for chunk in rounds(chunks)]
     assert found == [[span(0, 5), span(0, 5, 1)], [span(5, 10)]]
-    chunk = Chunk(segments=(segment(0, 5, totals=totals(2)), segment(5, 9, totals=totals(1, 1))))
-    assert (chunk.range, chunk.expected("records")) == (span(0, 9), 4)  # of all its segments
+    chunk = Chunk(segments=(segment(0, 5), segment(5, 9)))
+    assert chunk.range == span(0, 9)
+    assert [chunk.segment_at(offset).segment_id for offset in (0, 4, 5, 8)] == [0, 0, 5, 5]
 
 
 def test_what_kafka_no_longer_holds_in_whole_is_not_recounted() -> None:
@@ -105,6 +125,69 @@ def test_every_difference_is_a_violation_with_both_numbers() -> None:
             ],
         ),
     ):
-        chunk = Chunk(segments=(segment(0, 10, totals=expected),))
-        told = [f"{f.where}: {f.detail}" for f in compare(chunk, found, now, counted, "")]
+        one = segment(0, 10, totals=expected)
+        told = [f"{f.where}: {f.detail}" for f in differences(one, found, now, counted, "")]
         assert told == [f"alog/0 [0, 10) {violation}" for violation in violations]
+
+
+def letter(value: bytes | None, reason: str = "no-match", size: int | None = None) -> Letter:
+    """With 4 bytes kept today."""
+    length = None if value is None else len(value) if size is None else size
+    kept = DeadLetter(partition=P0, offset=0, reason=reason, value=value, value_bytes=length)
+    return Letter.of(kept, 4)
+
+
+def test_each_dead_letter_is_compared_with_its_record() -> None:
+    """By offset, reason, length and first bytes; fewer bytes than today's are no difference."""
+    kept = {
+        1: letter(b"same"),
+        2: letter(b"abcd"),
+        3: letter(b"text", "no-time"),
+        4: letter(b"four", size=9),
+        5: letter(b"gone"),
+        7: letter(None, "null-value"),
+        8: letter(b"ab", size=6),
+        9: letter(b"longer than today"),
+    }
+    held = {
+        1: letter(b"same"),
+        2: letter(b"abcX"),
+        3: letter(b"text"),
+        4: letter(b"four", size=8),
+        6: letter(b"new"),
+        7: letter(None, "null-value"),
+        8: letter(b"cdef", size=6),
+        9: letter(b"long", size=17),
+    }
+    told = [(f.where, f.detail) for f in letter_differences(span(0, 10), held, kept, "")]
+    assert told == [
+        (f"alog/0 [0, 10) dead letter at offset {offset}", said)
+        for offset, said in (
+            (2, "its bytes are not those that Kafka holds"),
+            (3, "the ledger says no-time, 4 bytes, Kafka holds no-match, 4 bytes"),
+            (4, "the ledger says no-match, 9 bytes, Kafka holds no-match, 8 bytes"),
+            (5, "the ledger says no-match, 4 bytes, Kafka holds none"),
+            (6, "the ledger says none, Kafka holds no-match, 3 bytes"),
+        )
+    ]
+    assert not_compared(kept) == 1
+
+
+def test_what_kafka_holds_before_the_start_is_named() -> None:
+    """Backfills below it leave gaps; by the configured start they may be no fault."""
+    known = {
+        "alog": KnownTopic(
+            incarnation_id=1,
+            topic_id="A",
+            cluster_id="C",
+            positions={0: Position(start_offset=20, next_offset=30)},
+        )
+    }
+    segments = [segment(0, 7), segment(10, 12), segment(20, 30), segment(2, 20, is_current=False)]
+    gaps = before_start(known, kafka((5, 30)), segments)
+    assert gaps == [span(7, 10), span(12, 20)]
+    assert before_start(known, kafka((20, 30)), segments) == []
+    assert before_start(known, kafka((5, 30), topic_id="B"), segments) == []
+    assert list(left_out(gaps, {P0: 20})) == []
+    (found,) = left_out(gaps, {P0: 15})
+    assert (found.where, "[15, 20)" in found.detail) == ("alog/0 [12, 20)", True)
