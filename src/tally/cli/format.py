@@ -96,7 +96,7 @@ def _fields(_: click.Context, __: click.Parameter, values: Sequence[str]) -> dic
 @click.option(
     "--skip-bytes",
     metavar="NUMBER",
-    type=click.IntRange(min=1, max=SKIP_BYTES_MAX),
+    type=Number("a number of bytes", max=SKIP_BYTES_MAX),
     help="As in the configuration.",
 )
 @click.option("--default-level", metavar="LEVEL", help="As in the configuration.")
