@@ -120,8 +120,11 @@ def test_an_option_that_would_do_nothing_is_refused() -> None:
     assert line_format.printed_levels(["Error"]) == ("Error",)
     of_names = parse_line_format({"name": "rfc3164", "default_level": "err"}, key=KEY)
     assert of_names.printed_levels(["err"])[:3] == ("", "107", "11")
+    capitals = parse_line_format({"name": "python", "default_level": "info"}, key=KEY)
+    assert capitals.printed_levels(["INFO", "info"]) == ("", "INFO", "info")
     for changes, told in (
         ({"skip_bytes": -1}, "skip_bytes = -1: must be a number from 0 to 1,024"),
+        ({"skip_bytes": 1025}, "skip_bytes = 1025: must be a number"),
         ({"skip_bytes": True}, "skip_bytes = True: must be a number"),
         ({"default_level": "two words"}, "default_level = 'two words': a level is one word"),
         ({"accept": "nan"}, "accept = 'nan': must be a list of some of byte_order_mark, "),
@@ -179,6 +182,7 @@ def test_a_line_is_read_by_python_to_be_shown() -> None:
         ("rfc5424", b"<131>1 2017-07-30T14:09:08+02:00 h a p m - x", "err", "+02:00"),
         ("spring-boot", b"2017-07-30T14:09:08.1Z INFO x\nERROR", "INFO", "Z"),
         ("spring-boot", b"\tat x", None, None),
+        ({"pattern": "(?<level>[^|]*)"}, b"a b\r\nc|", "a b", None),
         ("access", b'h - - [30/Jul/2017:14:09:08 +0200] "GET / HTTP/1.1" 500 1', None, "+0200"),
         ("json", b'{"time":"2017-07-30T14:09:08.1234-01","level":null,"severity":3}', "3", "-01"),
         ("json", b'{"time":"2017-07-30T14:09:08"}', None, None),
@@ -291,6 +295,11 @@ def test_what_differs_in_spelling_only_is_translated() -> None:
     java = parse_pattern(PATTERN + r"\b[$.]$")
     translated = PATTERN + r"(?:(?<=\w)(?!\w)|(?<!\w)(?=\w))[$.]"
     assert (java.java, java.spelling) == (translated + r"(?![^\r\n])", translated + r"\z")
+    # Where a named group ends there, and how many groups begin before that.
+    java = parse_pattern(r"(?:\()(a)?(?P<clock>(\d+):$)x(?<b>y)(z)")
+    end = java.java.index("x")
+    assert java.ends == {"clock": (end, 3), "b": (java.java.index("(z)"), 4)}
+    assert java.java[:end].endswith(r":(?![^\r\n]))")
     for pattern, of_java in (
         *((r"[a-z]\S\w\d\. x", r"[a-z]\S\w\d\. x"), (".*", r"[^\r\n]*")),
         *((r"[^\]x]+", r"[^\r\n\]x]+"), ("[^-a]", r"[^\r\n\-a]"), ("[^^]", r"[^\r\n^]")),
