@@ -8,6 +8,7 @@ server have a pair of their own, which is durable as in production.
 import itertools
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 
 PROJECT = Path(__file__).parents[1]
+TALLY = Path(sys.executable).with_name("tally")
+"""The installed program."""
 HOME_VARIABLE = "TALLY_TEST_HOME"
 """Where the servers of the session are; set by whoever stops them."""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.airflow.dag_run import Finished, RunDag, use_spark
+from tests.servers import PROJECT
 from tests.world import World
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from fastapi.testclient import TestClient
 
-CHECKOUT = Path(__file__).parents[2]
 
 # Airflow reads its environment once, when it is first imported; that is while tests are collected.
 # The shell's settings of another Airflow must not reach the tests.
@@ -31,8 +31,8 @@ for name in [name for name in os.environ if name.startswith(("AIRFLOW", "_AIRFLO
 HOME = Path(tempfile.mkdtemp(prefix="tally-airflow-"))
 os.environ |= {
     "AIRFLOW_HOME": str(HOME),
-    "AIRFLOW__CORE__DAGS_FOLDER": str(CHECKOUT / "dags"),
-    "AIRFLOW__CORE__PLUGINS_FOLDER": str(CHECKOUT / "plugins"),
+    "AIRFLOW__CORE__DAGS_FOLDER": str(PROJECT / "dags"),
+    "AIRFLOW__CORE__PLUGINS_FOLDER": str(PROJECT / "plugins"),
     "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
     "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "600",  # half a minute may pass on a busy machine
     "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "ann:viewer",
@@ -87,7 +87,7 @@ def parse(config: Path) -> Parse:
 
     def parse_with(text: str = CONFIG) -> "DagBag":
         config.write_text(text, encoding="utf-8")
-        return DagBag(dag_folder=CHECKOUT / "dags")
+        return DagBag(dag_folder=PROJECT / "dags")
 
     return parse_with
 
@@ -123,7 +123,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program = tmp_path / "bin" / "spark-submit"
     program.parent.mkdir()
     command = shlex.join([sys.executable, "-m", "tests.airflow.stand_in"])
-    there = f"cd {shlex.quote(str(CHECKOUT))}"
+    there = f"cd {shlex.quote(str(PROJECT))}"
     program.write_text(f'#!/bin/bash\n{there} && exec {command} "$@"\n', encoding="utf-8")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")

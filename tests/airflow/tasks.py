@@ -3,16 +3,16 @@
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from tests.servers import PROJECT
 from tests.world import World
 
 if TYPE_CHECKING:
     from tally.airflow.count import TallyCountOperator
 
-JOB = Path(__file__).parents[2] / "jobs" / "count_errors.py"
+JOB = PROJECT / "jobs" / "count_errors.py"
 
 
 class Tasks:

@@ -15,9 +15,9 @@ from tally_local.stack.interruption import interruptible
 from tests.chaos import commit_path
 from tests.chaos.campaign import Orders, Report, run_campaign
 from tests.chaos.commit_path import CommitPathReport
-from tests.chaos.system import PROJECT
 from tests.chaos.tables import COMMIT_PATH, PROCESSES, of_processes, of_statements
 from tests.properties.operations import DELIVERIES
+from tests.servers import PROJECT
 
 COMMIT_PATH_SHARE: Final = 0.25
 """Part of the time that the first campaign gets."""

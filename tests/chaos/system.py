@@ -40,9 +40,8 @@ from tally_local.demo.airflow_api import AirflowApi
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.connect_server import ConnectServer, connect_server
+from tests.servers import PROJECT, TALLY
 
-PROJECT = Path(__file__).parents[2]
-TALLY = Path(sys.executable).with_name("tally")
 SPARKLESS = "tests.chaos.sparkless"
 PROGRAMS = (str(TALLY), SPARKLESS)
 PIPELINE = "error_log"

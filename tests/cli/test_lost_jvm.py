@@ -15,13 +15,12 @@ import pytest
 from tally.app.migrate import migrate
 from tally.errors import EXIT_RETRYABLE
 from tests.cli.conftest import LINE, Call, commit
-from tests.servers import PROJECT
+from tests.servers import PROJECT, TALLY
 from tests.waiting import wait_until
 from tests.world import World, make_settings
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark]
 
-TALLY = Path(sys.executable).with_name("tally")
 START_S = 300
 
 SLOWLY = {"kafka.max.poll.records": "1", "kafka.max.partition.fetch.bytes": "1"}

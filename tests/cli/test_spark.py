@@ -3,8 +3,13 @@
 import json
 import os
 import subprocess
+<<<<<<< HEAD
 import sys
 import time
+||||||| eb50ff9
+import sys
+=======
+>>>>>>> F
 import tomllib
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -22,7 +27,7 @@ from tally.lines.parsing import parse_line_format
 from tally_local.stack.stack import Stack
 from tests.cli.conftest import LINE, Call
 from tests.sasl_broker import SaslBroker, sasl_broker
-from tests.servers import PROJECT
+from tests.servers import PROJECT, TALLY
 from tests.world import World
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark]
@@ -51,7 +56,7 @@ def test_the_ready_made_format_of_a_file_is_found(tmp_path: Path) -> None:
     program's own, of which stderr has no line.
     """
     done = subprocess.run(
-        [Path(sys.executable).with_name("tally"), "format", "try", LOGS / "linux.log", "--json"],
+        [TALLY, "format", "try", LOGS / "linux.log", "--json"],
         cwd=tmp_path,
         env={k: v for k, v in os.environ.items() if not k.startswith("TALLY_")},
         capture_output=True,

@@ -5,7 +5,6 @@ import os
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Barrier
 
 import pytest
@@ -15,11 +14,12 @@ from tally.config.settings import Settings
 from tally.errors import ConfigError, SchemaError
 from tally.mysql.migrations import YOYO_PROBE, pending
 from tally.mysql.transactions import Database
+from tests.servers import PROJECT
 from tests.world import World
 
 pytestmark = pytest.mark.stack
 
-SNAPSHOT = Path(__file__).parents[2] / "sql" / "schema" / "schema.sql"
+SNAPSHOT = PROJECT / "sql" / "schema" / "schema.sql"
 UPDATE = "TALLY_TEST_UPDATE_SCHEMA"
 MIGRATIONS = [path.stem for path in sorted(SNAPSHOT.parents[1].glob("*.sql"))]
 

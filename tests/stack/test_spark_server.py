@@ -27,8 +27,7 @@ from tally_local.stack.server import Part, PartState
 from tally_local.stack.spark_server import SparkServer
 from tally_local.stack.stack import Stack
 from tests.chaos.attack import arguments
-from tests.chaos.system import TALLY
-from tests.servers import PROJECT
+from tests.servers import PROJECT, TALLY
 from tests.waiting import wait_until
 
 pytestmark = [

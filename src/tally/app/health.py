@@ -108,6 +108,8 @@ class Findings:
     """The minute batches that are planned and not committed."""
     understood: Understood
     """What the latest batches under today's rules have read."""
+    alternating: Sequence[str]
+    """Who has counted the latest batches, where these follow two rules in turn."""
     levels: Mapping[str, int]
     """Levels of some of the newest records and how many have each, where nothing has matched."""
     unshown: Unshown
@@ -247,12 +249,12 @@ def _warnings(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
         yield malformed
     if (nothing := nothing_matched(pipeline, found.understood, found.levels)) is not None:
         yield nothing
-    if found.understood.alternating:
+    if found.alternating:
         yield Problem(
             reason=ProblemReason.RULES_ALTERNATE,
             health=Health.WARN,
             detail="the latest batches are counted under two rules in turn, by "
-            f"{' and by '.join(found.understood.alternating)}",
+            f"{' and by '.join(found.alternating)}",
             next_step="give both installations one configuration, or one of them a pipeline of "
             "its own; then replay what was counted under other rules",
         )

@@ -14,7 +14,7 @@ from tally.ledger.decisions import find_losses
 from tally.ledger.positions import known_topics
 from tally.ledger.reading import BatchRecord, batch_record, last_committed
 from tally.ledger.row_sets import NOTHING_UNSHOWN, Unshown, check_lines, unshown
-from tally.ledger.rules import NOTHING_READ, Understood, recently_understood
+from tally.ledger.rules import NOTHING_READ, Understood, alternating, recently_understood
 from tally.ledger.tables import check_prepared, tables_to_read
 from tally.model import Batch, KnownTopic, TopicPartition
 from tally.mysql.transactions import Transaction
@@ -37,6 +37,8 @@ class LedgerState:
     """Lost ranges that wait for a decision."""
     understood: Understood = NOTHING_READ
     """What the latest batches under today's rules have read."""
+    alternating: tuple[str, ...] = ()
+    """Who has counted the latest batches, where these follow two rules in turn."""
     unshown: Unshown = NOTHING_UNSHOWN
     """What is committed, and not shown to readers of its lines."""
     unprepared: ErrorView | None = None
@@ -54,6 +56,7 @@ class LedgerState:
             last=last_committed(tx, pipeline),
             losses=tuple(map(LossView.loss, find_losses(tx, pipeline, only_open=True))),
             understood=recently_understood(tx, pipeline, fingerprint(of)),
+            alternating=alternating(tx, pipeline),
             unshown=unshown(tx, pipeline),
             unprepared=_why_unprepared(tx, of),
         )

@@ -256,6 +256,7 @@ def compose(pipeline: Pipeline, ledger: LedgerState, facts: Facts) -> StatusView
         overdue_before=facts.overdue_before,
         open_batches=ledger.open_records,
         understood=ledger.understood,
+        alternating=ledger.alternating,
         levels=facts.levels,
         unshown=ledger.unshown,
         surroundings=facts.surroundings,

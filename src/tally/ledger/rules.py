@@ -26,8 +26,6 @@ class Understood:
     """Records among them that could not be understood."""
     has_matched: bool = True
     """Whether a line was ever counted by these rules."""
-    alternating: tuple[str, ...] = ()
-    """Who has counted the latest batches, where these follow two rules in turn."""
 
     @property
     def ratio(self) -> float:
@@ -55,19 +53,21 @@ def recently_understood(tx: Transaction, pipeline: str, fingerprint: str) -> Und
         " where b.format_fingerprint = %s",
         (pipeline, fingerprint),
     )
-    in_turn = _in_turn(tx, pipeline)
     if row is None or not row["records"]:
-        return Understood(alternating=in_turn)
+        return NOTHING_READ
     return Understood(
-        alternating=in_turn,
         records=int(row["records"]),
         malformed=int(row["malformed"]),
         has_matched=bool(row["matched"]) or _has_matched(tx, pipeline, fingerprint),
     )
 
 
-def _in_turn(tx: Transaction, pipeline: str) -> tuple[str, ...]:
-    """Who has counted the latest minute batches, where their rules went back and forth."""
+def alternating(tx: Transaction, pipeline: str) -> tuple[str, ...]:
+    """Who has counted the latest minute batches, where their rules went back and forth.
+
+    Returns:
+        Process and rule of each; empty where there is but one rule.
+    """
     rows = tx.rows(
         "select format_fingerprint, claimed_by from batch where pipeline = %s"
         " and state = 'committed' and kind = 'ingest' order by batch_id desc"

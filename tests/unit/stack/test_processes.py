@@ -80,6 +80,32 @@ def test_a_reused_process_id_is_never_killed(
     assert stranger.poll() is None
 
 
+STARTED_AND_LEFT = """
+import os, sys
+from pathlib import Path
+from tally_local.stack.processes import Command, Processes
+processes = Processes(run=Path("run"), logs=Path("logs"))
+code = "import time; time.sleep(600)"
+command = Command(argv=(sys.executable, "-c", code), cwd=Path(), env=dict(os.environ))
+processes.start("part", command)
+"""
+
+
+def test_a_process_outlives_who_started_it_without_a_warning(
+    processes: Processes, tmp_path: Path
+) -> None:
+    """As the servers of a test session outlive the worker that needed them first."""
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", STARTED_AND_LEFT],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    wait_until(lambda: processes.main_process("part"))
+
+
 def test_the_record_is_there_before_the_process(processes: Processes, tmp_path: Path) -> None:
     """A front that is killed in between leaves a record, not an orphan."""
     seen = []

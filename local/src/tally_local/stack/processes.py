@@ -6,6 +6,7 @@ process was killed at any moment: by the token, or, if a program overwrites its 
 creation time and session. An id alone is not enough, as the system reuses it.
 """
 
+import atexit
 import os
 import secrets
 import subprocess
@@ -213,6 +214,14 @@ def _reap() -> None:
     for pid, child in list(_children.items()):
         if child.poll() is not None:
             _children.pop(pid, None)  # another thread may have been here
+
+
+@atexit.register
+def _leave_running() -> None:
+    """Servers outlive the process that started them; Popen would warn of each at its end."""
+    _reap()
+    for child in _children.values():
+        child.returncode = 0
 
 
 def _process(pid: int) -> psutil.Process | None:
