@@ -3,13 +3,7 @@
 import json
 import os
 import subprocess
-<<<<<<< HEAD
-import sys
 import time
-||||||| eb50ff9
-import sys
-=======
->>>>>>> F
 import tomllib
 from collections.abc import Iterator
 from contextlib import nullcontext
