@@ -26,9 +26,13 @@ def define(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_connections_override_file_and_environment(
-    config: Path, define: Any, monkeypatch: pytest.MonkeyPatch
+    config: Path,
+    define: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What a connection leaves out stays as configured; an undefined one is no error."""
+    """What a connection leaves out stays as configured; an undefined one is no error or line."""
+    caplog.set_level("INFO")
     monkeypatch.setenv("TALLY_KAFKA__BOOTSTRAP_SERVERS", "broker:1")
     monkeypatch.setenv("TALLY_MYSQL__HOST", "from-environment")
     monkeypatch.setenv("TALLY_MYSQL__CONNECT_TIMEOUT_S", "7")
@@ -36,6 +40,7 @@ def test_connections_override_file_and_environment(
     assert configured.kafka.bootstrap_servers == "broker:1"
     assert (configured.mysql.host, configured.mysql.user) == ("from-environment", "tally")
     assert configured.results is None
+    assert "tally_results" not in caplog.text
     where = {"conn_type": "mysql", "host": "db.example", "port": 3307, "login": "counter"}
     more = {"password": "p@ss", "schema": "ledger", "extra": {"ssl_ca": "/etc/ca.pem"}}
     define("mysql", **where, **more)

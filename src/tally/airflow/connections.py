@@ -95,7 +95,7 @@ def find_connection(conn_id: str) -> Connection | None:
     try:
         connection: Connection = Connection.get(conn_id)
     except AirflowNotFoundException:
-        log.info("connection %s is not defined; the configuration file applies", conn_id)
+        log.debug("connection %s is not defined; the configuration file applies", conn_id)
         return None
     return connection
 
