@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from tally.config.loading import load_settings
+from tally.mysql.transactions import Database
 from tests.cli.conftest import LINE, Call, commit
 from tests.servers import PROJECT
 from tests.world import World
@@ -59,7 +61,7 @@ def test_migrate_says_before_what_it_does(tally: Call, world: World, empty_datab
 def test_the_grants_of_the_runbook_suffice(tally: Call, world: World, empty_database: str) -> None:
     """One of them to migrate, another to count, prune and audit; no further right."""
     runbook = (PROJECT / "docs" / "runbook.md").read_text(encoding="utf-8")
-    count, migrate, read = re.findall(r"grant (.*) on tally\.\* to", runbook)
+    count, migrate, read, _ = re.findall(r"grant (.*) on tally\.\* to", runbook)
     assert read == "select"  # the console's, which shows and changes nothing
     user = f"'{world.name}'@'%'"
     revoke = f"revoke all on `{empty_database}`.* from {user}"
@@ -102,6 +104,35 @@ def test_a_dropped_table_of_the_ledger_is_named(
     for words in (("migrate",), ("migrate", "--dry-run")):
         tally(*words).ends(4, "has lost lost_range", "restore the database from its backup")
     assert "lost_range" in examined(tally)["mysql.tables"]["detail"]
+
+
+def test_the_rights_of_a_backup_show_all_that_a_dump_holds(
+    world: World, empty_database: str
+) -> None:
+    """Without one of them the client that dumps leaves something out, and says nothing."""
+    if "mariadb" in world.rows("select lower(version()) as it")[0]["it"]:
+        pytest.skip("MariaDB has other rights")
+    runbook = (PROJECT / "docs" / "runbook.md").read_text(encoding="utf-8")
+    (rights,) = re.findall(r"grant (.*) on tally\.\* to 'tally_backup'", runbook)
+    (everywhere,) = re.findall(r"grant (.*) on \*\.\* to 'tally_backup'", runbook)
+    user = f"'{world.name}'@'%'"
+    world.as_root(
+        f"use `{empty_database}`",
+        "create table kept (number int)",
+        "create view shown as select * from kept",
+        "create procedure keep() select 1",
+        "create trigger checked before insert on kept for each row set new.number = 1",
+        f"revoke all on `{empty_database}`.* from {user}",
+        f"grant {rights} on `{empty_database}`.* to {user}",
+        f"grant {everywhere} on *.* to {user}",
+    )
+    mysql = load_settings(world.config).mysql
+    with Database(settings=mysql).transaction(read_only=True) as tx:
+        shown = [tx.rows(f"show create {what}")[0] for what in ("view shown", "procedure keep")]
+        (trigger,) = tx.rows("show triggers")
+    assert "select 1" in shown[1]["Create Procedure"]
+    assert "`kept`" in shown[0]["Create View"]
+    assert trigger["Statement"] == "set new.number = 1"
 
 
 def test_the_doctor_finds_nothing_wrong_with_a_healthy_stack(tally: Call, world: World) -> None:
