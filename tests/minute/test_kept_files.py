@@ -278,7 +278,9 @@ def test_a_file_in_a_folder_that_was_moved_meanwhile_is_not_committed(
     lines = world.begun(batch_id, *LINES)
     shutil.copytree(world.folder, tmp_path / "moved")
     world.configure(files_url=str(tmp_path / "moved"))
-    with pytest.raises(SchemaError, match="is open; the place of its lines changes between"):
+    with pytest.raises(
+        SchemaError, match=f"1 open batch: {batch_id}; the place of its lines changes between"
+    ):
         world.migrate()
     store = store_of(world.context(), world.pipeline)
     assert store is not None

@@ -126,16 +126,19 @@ def test_a_label_without_a_column_is_neither_planned_nor_recounted(world: World)
     assert raised.value.next_step == "tally migrate"
 
 
-def test_a_renamed_label_is_refused_and_no_table_of_any_pipeline_is_changed(world: World) -> None:
-    """Its column would keep the values of the old one; the other pipeline stays as it is, too."""
+def test_a_renamed_label_is_refused_and_holds_up_no_other_pipeline(world: World) -> None:
+    """Its column would keep the values of the old one."""
     labelled(world)
+    before = world.rows(f"show create table `{world.name}`")
     world.keys["labels"] = ["level"]
     other = f"{world.name}_b"
     new = {"topics": [world.topic], "labels": ["topic"]}
     settings = make_settings(world.stack, world.config, {other: new, world.name: world.keys})
     with pytest.raises(ConfigError, match="service was removed and level added"):
         migrate(world.database, settings)
-    assert not [name for name in table_names(world.database) if name.startswith(other)]
+    assert world.rows(f"show create table `{world.name}`") == before
+    made = [name for name in table_names(world.database) if name.startswith(other)]
+    assert sorted(made) == [other, f"{other}__folded", f"{other}__segments"]
 
 
 def test_a_flood_of_values_stops_before_anything_is_written(world: World) -> None:
