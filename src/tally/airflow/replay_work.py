@@ -16,7 +16,7 @@ from tally.app.replays import (
 )
 from tally.app.views import RangeView, values_of
 from tally.errors import PreviewOutdatedError, ReplayRefusedError
-from tally.formatting import plural
+from tally.formatting import continued, plural
 from tally.ledger.batches import Requester
 from tally.model import TopicPartition
 from tally.pipeline.context import Context
@@ -191,7 +191,7 @@ def outcome_text(outcome: ReplayOutcome) -> str:
         f"replay {outcome.replay_id} is {outcome.state}: {outcome.committed} of "
         f"{outcome.batches} batches committed, {outcome.records:,} records, "
         f"{outcome.matched:,} matched in {outcome.minutes:,} minutes, "
-        f"{outcome.malformed:,} malformed; {_changed(outcome)}"
+        f"{outcome.malformed:,} malformed{continued(outcome.continuations)}; {_changed(outcome)}"
     )
 
 
