@@ -197,7 +197,8 @@ def outcome_text(outcome: ReplayOutcome) -> str:
 
 def outcome_xcom(outcome: ReplayOutcome) -> dict[str, Any]:
     """The outcome of a replay, as plain values; the changes are None after they were pruned."""
-    keys = ("replay_id", "batches", "committed", "records", "matched", "malformed", "minutes")
+    counts = ("records", "matched", "malformed", "continuations", "minutes")
+    keys = ("replay_id", "batches", "committed", *counts)
     values = values_of(outcome)
     changes = outcome.changes
     return {
