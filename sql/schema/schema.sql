@@ -175,6 +175,7 @@ CREATE TABLE `segment` (
   `live_from` bigint GENERATED ALWAYS AS ((case when (`state` in (_utf8mb4'live',_utf8mb4'folded')) then `from_offset` end)) STORED,
   `live_until` bigint GENERATED ALWAYS AS ((case when (`state` in (_utf8mb4'live',_utf8mb4'folded')) then `until_offset` end)) STORED,
   `row_set` bigint unsigned DEFAULT NULL,
+  `continuations` bigint unsigned DEFAULT NULL,
   PRIMARY KEY (`segment_id`),
   UNIQUE KEY `one_range_of_a_partition` (`batch_id`,`incarnation_id`,`partition_id`),
   UNIQUE KEY `live_segments_start_apart` (`incarnation_id`,`partition_id`,`live_from`),

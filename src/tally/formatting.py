@@ -27,6 +27,11 @@ def time_span(first: str | None, last: str | None) -> str:
     return f"{first}" if first == last else f"{first} to {last}"
 
 
+def continued(continuations: int | None) -> str:
+    """``, 12 left out as continuation lines``, behind other sums of records; '' without any."""
+    return f", {continuations:,} left out as continuation lines" if continuations else ""
+
+
 def printable(text: str | None) -> str:
     """The text with unprintable characters escaped; a dash for None."""
     if text is None:

@@ -223,9 +223,12 @@ class SegmentTotals:
     """Smallest offset seen; None when nothing was read."""
     last_offset: int | None = None
     """Largest offset seen; None when nothing was read."""
+    continuations: int | None = 0
+    """Unmatched records that begin no line; None where they were not counted by themselves."""
 
     def __post_init__(self) -> None:
-        if self.records != self.matched + self.unmatched + self.malformed:
+        parts = self.matched + self.unmatched + self.malformed
+        if self.records != parts or (self.continuations or 0) > self.unmatched:
             raise ValueError(f"the counts do not add up: {self}")
 
 

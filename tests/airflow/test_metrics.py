@@ -95,6 +95,7 @@ def test_a_scrape_says_what_the_ledger_and_kafka_say(
     batch = (Metric.BATCH_RECORDS, Metric.BATCH_LINES, Metric.BATCH_DEAD_LETTERS)
     assert [of(metric) for metric in batch] == [5, 3, 2]
     assert (of(Metric.RECENT_RECORDS), of(Metric.RECENT_DEAD_LETTERS)) == (5, 2)
+    assert (of(Metric.BATCH_CONTINUATIONS), of(Metric.RECENT_CONTINUATIONS)) == (0, 0)
     assert of(Metric.RATE) == round(5 / 900, 2)
     assert of(Metric.HEALTH) == 2
     assert of(Metric.PROBLEM, reason="open-loss") == 1

@@ -58,7 +58,7 @@ def test_a_run_counts_what_is_new_batch_after_batch(
     assert printed
     assert [line for line in printed if not line.startswith("batch ")] == []
     ranges = [f"{world.topic}/{r}" for r in ("0 [0, 2)", "1 [0, 2)", "0 [2, 3)")]
-    counts = {"records": 5, "matched": 3, "malformed": 1}
+    counts = {"records": 5, "matched": 3, "malformed": 1, "continuations": 0}
     batches = {"batch_ids": [first["batch_id"]], "followed_by": [second["batch_id"]]}
     assert event == {**batches, "ranges": ranges, **counts}
     assert world.settings.mysql.password.get_secret_value() not in run.stored()

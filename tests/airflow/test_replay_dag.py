@@ -134,7 +134,7 @@ def test_a_batch_that_was_replanned_by_a_driver_that_died_is_followed(world: Wor
     count.execute()
     event = count.outcome
     assert list(event.pop("seconds_until")) == ["claimed", "read", "committed"]
-    counts = {"records": 3, "matched": 2, "malformed": 0}
+    counts = {"records": 3, "matched": 2, "malformed": 0, "continuations": 0}
     batch = {"batch_ids": [ours], "replanned_as": [replanned]}
     assert event == {**batch, "ranges": [f"{world.topic}/0 [0, 3)"], **counts}
     run.run("outcome")

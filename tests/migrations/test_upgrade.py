@@ -79,6 +79,7 @@ def test_an_old_ledger_keeps_counting_and_gets_labels(old: World) -> None:
     migrate(old.database, old.settings)
     assert old.counts() == COUNTED
     assert old.audit().holds
+    assert {segment["continuations"] for segment in old.segments()} == {None}  # not known: not 0
     planned = old.plan()
     assert planned.resumed
     old.minute()

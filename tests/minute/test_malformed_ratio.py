@@ -2,7 +2,9 @@
 
 import pytest
 
+from tally.aggregates.fingerprint import fingerprint
 from tally.errors import MalformedFloodError
+from tally.ledger.rules import recently_understood
 from tests.minute.steps import AT, ERROR, audited, count
 from tests.minute.test_replay import asked, replay
 from tests.world import World
@@ -79,6 +81,10 @@ def test_continuation_lines_are_unmatched_and_no_dead_letters(world: World) -> N
     world.configure(max_malformed_ratio=0.7)
     (totals,) = world.run(batch_id).totals.values()
     assert (totals.matched, totals.unmatched, totals.malformed) == (1, 1000, 2)
+    assert [s["continuations"] for s in world.segments()] == [totals.continuations] == [1000]
+    with world.database.transaction(read_only=True) as tx:
+        read = recently_understood(tx, world.name, fingerprint(world.pipeline))
+    assert (read.lines, read.malformed, round(read.ratio, 2)) == (3, 2, 0.67)
     assert [letter["reason"] for letter in world.dead_letters()] == ["time-invalid"] * 2
     assert audited(world) == {AT: 1}
     count(world, [TRACE] * 1000)  # rules that have matched a line are trusted with it

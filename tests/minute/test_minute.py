@@ -68,6 +68,7 @@ def test_lines_are_counted_by_labels_and_filtered_and_their_bytes_added_up(
     assert {key: row["log_bytes"] for key, row in keyed.items()} == octets
     (segment,) = world.segments()
     assert (segment["matched"], segment["unmatched"], segment["malformed"]) == (9, 5, 1)
+    assert segment["continuations"] == 1
     assert world.audit().holds
 
 

@@ -91,6 +91,22 @@ def listed(world: World) -> list[BatchRecord]:
         return list_batches(tx, world.name, limit=10)
 
 
+def test_a_fold_knows_of_continuation_lines_what_all_of_it_knew(world: World) -> None:
+    """Segments of earlier releases do not know of theirs: then their fold does not, either."""
+    count_four_batches(world)
+    for first, known in ((0, "2"), (3, "1"), (5, "null")):
+        world.execute(
+            "update segment join batch using (batch_id)"
+            f" set continuations = {known} where pipeline = %s and from_offset = {first}",
+            (world.name,),
+        )
+    for earliest, sum_of_fold in ((3, 2), (5, 3), (8, None)):
+        world.delete_records(0, earliest)
+        assert pruned(world).segments == 1
+        (fold,) = [s for s in world.segments() if s["state"] == "folded"]
+        assert (fold["until_offset"], fold["continuations"]) == (earliest, sum_of_fold)
+
+
 def folded(world: World) -> list[int]:
     found = world.rows("select * from folded_count where pipeline = %s", (world.name,))
     return [row["log_count"] for row in found]

@@ -800,9 +800,30 @@ MUTANTS: Final = (
     Mutant(
         guard="the audit compares the dead letters of each reason",
         where="tally.ledger.invariants:_check_segments",
-        before='        "   or other_reasons",\n',
-        after='        "",\n',
+        before='"   or other_reasons or continuations',
+        after='"   or continuations',
         tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
+    ),
+    Mutant(
+        guard="the audit finds more continuation lines than unmatched records",
+        where="tally.ledger.invariants:_check_segments",
+        before=" or continuations > unmatched",
+        after="",
+        tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
+    ),
+    Mutant(
+        guard="a recount compares continuation lines",
+        where="tally.pipeline.differences:differences",
+        before='"malformed", "continuations"',
+        after='"malformed"',
+        tests=(f"{PROVING}::test_a_recount_counts_continuation_lines_where_it_knows_of_them",),
+    ),
+    Mutant(
+        guard="what is not known of a segment is not known of its fold",
+        where="tally.ledger.folding:_replace_by_one",
+        before="if(count(continuations) = count(*), sum(continuations), null)",
+        after="sum(continuations)",
+        tests=(f"{PRUNE}::test_a_fold_knows_of_continuation_lines_what_all_of_it_knew",),
     ),
     Mutant(
         guard="a recount compares each segment by itself",
@@ -958,8 +979,8 @@ MUTANTS: Final = (
     Mutant(
         guard="new rules stop at the share of malformed records",
         where="tally.pipeline.understanding:check_understood",
-        before="lines.ratio <= pipeline.max_malformed_ratio",
-        after="lines.ratio <= 1",
+        before="read.ratio <= pipeline.max_malformed_ratio",
+        after="read.ratio <= 1",
         tests=(RATIO,),
     ),
     Mutant(
@@ -972,14 +993,14 @@ MUTANTS: Final = (
     Mutant(
         guard="only batches within the share of malformed records make rules trusted",
         where="tally.ledger.rules:records_in_sound_batches",
-        before="malformed <= records * %s",
+        before="malformed <= lines_read * %s",
         after="malformed >= 0 * %s",
         tests=(RATIO,),
     ),
     Mutant(
         guard="a batch without a line stops",
         where="tally.pipeline.understanding:check_understood",
-        before="lines.records > 0 and ",
+        before="read.lines > 0 and ",
         after="",
         tests=(RATIO,),
     ),

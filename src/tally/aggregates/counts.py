@@ -60,7 +60,5 @@ class Counts:
     """One for each partition, minute and combination of label values."""
     dead_letters: Spool[DeadLetter]
     """Malformed records."""
-    continuations: int = 0
-    """Unmatched records that begin no line, where the pipeline leaves them out."""
     row_set: RowSet | None = None
     """The counted lines, where the pipeline keeps them."""

@@ -78,7 +78,6 @@ class Gathering:
             parts={tally.asked: tally.totals() for tally in self._parts.values()},
             contributions=self._contributions,
             dead_letters=dead_letters,
-            continuations=sum(tally.continuations for tally in self._tallies.values()),
         )
 
     @property

@@ -11,9 +11,7 @@ class PartitionTally:
     def __init__(self, asked: OffsetRange) -> None:
         self.asked = asked
         """Where they lie."""
-        self._records = self._matched = self._malformed = 0
-        self.continuations = 0
-        """Unmatched records that begin no line, so far."""
+        self._records = self._matched = self._malformed = self._continuations = 0
         self._offsets: list[int] = []
         self._malformed_offsets: list[int] = []
 
@@ -21,7 +19,7 @@ class PartitionTally:
         """Add one group of the aggregation."""
         self._records += row.records
         self._malformed += row.malformed
-        self.continuations += row.continuations
+        self._continuations += row.continuations
         if row.minute is not None:
             self._matched += row.records
         self._offsets = _extremes(self._offsets, row.first_offset, row.last_offset)
@@ -39,6 +37,7 @@ class PartitionTally:
             matched=self._matched,
             unmatched=self._records - self._matched - self._malformed,
             malformed=self._malformed,
+            continuations=self._continuations,
             first_offset=self._offsets[0],
             last_offset=self._offsets[1],
         )

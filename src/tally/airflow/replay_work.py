@@ -16,7 +16,7 @@ from tally.app.replays import (
 )
 from tally.app.views import RangeView, values_of
 from tally.errors import PreviewOutdatedError, ReplayRefusedError
-from tally.formatting import plural
+from tally.formatting import continued, plural
 from tally.ledger.batches import Requester
 from tally.model import TopicPartition
 from tally.pipeline.context import Context
@@ -191,13 +191,14 @@ def outcome_text(outcome: ReplayOutcome) -> str:
         f"replay {outcome.replay_id} is {outcome.state}: {outcome.committed} of "
         f"{outcome.batches} batches committed, {outcome.records:,} records, "
         f"{outcome.matched:,} matched in {outcome.minutes:,} minutes, "
-        f"{outcome.malformed:,} malformed; {_changed(outcome)}"
+        f"{outcome.malformed:,} malformed{continued(outcome.continuations)}; {_changed(outcome)}"
     )
 
 
 def outcome_xcom(outcome: ReplayOutcome) -> dict[str, Any]:
     """The outcome of a replay, as plain values; the changes are None after they were pruned."""
-    keys = ("replay_id", "batches", "committed", "records", "matched", "malformed", "minutes")
+    counts = ("records", "matched", "malformed", "continuations", "minutes")
+    keys = ("replay_id", "batches", "committed", *counts)
     values = values_of(outcome)
     changes = outcome.changes
     return {

@@ -12,6 +12,7 @@ from tally.app.health import malformed_problem
 from tally.app.outcomes import BatchOutcome
 from tally.app.plan import PlanRequest, PlanView, named_batches
 from tally.config.pipeline import Pipeline
+from tally.formatting import continued
 from tally.ledger.batches import Requester
 from tally.ledger.rules import Understood
 from tally.pipeline.context import Context
@@ -80,14 +81,19 @@ def outcome_text(outcome: BatchOutcome) -> str:
     return (
         f"{named_batches(outcome.batch_ids)} {are} committed{instead}{behind}: "
         f"{outcome.records} records, "
-        f"{outcome.matched} matched, {outcome.malformed} malformed, from "
+        f"{outcome.matched} matched, {outcome.malformed} malformed"
+        f"{continued(outcome.continuations)}, from "
         f"{', '.join(map(str, outcome.ranges))}"
     )
 
 
 def warning_of(outcome: BatchOutcome, pipeline: Pipeline) -> str | None:
     """What the health of the pipeline says of a batch of which too much is malformed."""
-    read = Understood(records=outcome.records, malformed=outcome.malformed)
+    read = Understood(
+        records=outcome.records,
+        malformed=outcome.malformed,
+        continuations=outcome.continuations,
+    )
     problem = malformed_problem(pipeline, read)
     if problem is None:
         return None
@@ -102,6 +108,7 @@ def event_of(outcome: BatchOutcome) -> dict[str, Any]:
         "records": outcome.records,
         "matched": outcome.matched,
         "malformed": outcome.malformed,
+        "continuations": outcome.continuations,
         "seconds_until": dict(outcome.steps),
     }
     if outcome.is_replanned:

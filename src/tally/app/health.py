@@ -219,7 +219,7 @@ def malformed_problem(pipeline: Pipeline, read: Understood) -> Problem | None:
     return Problem(
         reason=ProblemReason.MALFORMED,
         health=Health.WARN,
-        detail=f"{read.malformed:,} of the {read.records:,} records that were read last are "
+        detail=f"{read.malformed:,} of the {read.lines:,} records that were read last are "
         f"malformed, a larger share than max_malformed_ratio = {pipeline.max_malformed_ratio:g}",
         next_step=f"tally dead-letters {pipeline.name}",
     )
@@ -229,7 +229,7 @@ def nothing_matched(
     pipeline: Pipeline, read: Understood, levels: Mapping[str, int]
 ) -> Problem | None:
     """What is wrong when lines are understood and none was ever counted by today's rules."""
-    understood = read.records - read.malformed
+    understood = read.lines - read.malformed
     if read.has_matched or not understood:
         return None
     newest = ", ".join(f"{level} ({lines})" for level, lines in levels.items())

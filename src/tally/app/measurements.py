@@ -55,11 +55,19 @@ class Metric(StrEnum):
         "last_batch_dead_letters",
         "Records that the last minute batch could not understand.",
     )
+    BATCH_CONTINUATIONS = (
+        "last_batch_continuations",
+        "Records of the last minute batch that begin no line and were left out.",
+    )
     RATE = "records_per_second", "Records that were committed per second in the last 15 minutes."
     RECENT_RECORDS = "recent_records", "Records of the last 20 batches under today's rules."
     RECENT_DEAD_LETTERS = (
         "recent_dead_letters",
         "Records of recent_records that could not be understood.",
+    )
+    RECENT_CONTINUATIONS = (
+        "recent_continuations",
+        "Records of recent_records that begin no line and were left out.",
     )
     AUDIT_HOLDS = "audit_holds", "Whether the last audit has found the counts right: 1 or 0."
     AUDIT_VIOLATIONS = "audit_violations", "Violations that the last audit has found."
@@ -142,6 +150,7 @@ def of_status(view: StatusView) -> Iterator[Measurement]:
     yield Measurement(metric=Metric.RATE, value=view.records_per_second)
     yield Measurement(metric=Metric.RECENT_RECORDS, value=view.understood.records)
     yield Measurement(metric=Metric.RECENT_DEAD_LETTERS, value=view.understood.malformed)
+    yield Measurement(metric=Metric.RECENT_CONTINUATIONS, value=view.understood.continuations)
     if view.last_committed_batch is not None:
         yield from of_batch(view.last_committed_batch)
 
@@ -155,6 +164,8 @@ def of_batch(batch: BatchRecord) -> Iterator[Measurement]:
     yield Measurement(metric=Metric.BATCH_RECORDS, value=batch.records or 0)
     yield Measurement(metric=Metric.BATCH_LINES, value=batch.matched or 0)
     yield Measurement(metric=Metric.BATCH_DEAD_LETTERS, value=batch.malformed or 0)
+    if batch.continuations is not None:
+        yield Measurement(metric=Metric.BATCH_CONTINUATIONS, value=batch.continuations)
 
 
 def of_problems(health: Health, problems: tuple[Problem, ...]) -> Iterator[Measurement]:

@@ -39,6 +39,8 @@ class BatchOutcome:
     """Lines counted."""
     malformed: int
     """Records that could not be understood."""
+    continuations: int
+    """Unmatched records that begin no line, as far as they were counted by themselves."""
     steps: Mapping[str, float]
     """Where its time went (:attr:`tally.ledger.reading.BatchRecord.steps`); of several batches,
     that of the last."""
@@ -82,5 +84,6 @@ def batch_outcome(ctx: Context, batch_ids: Sequence[int]) -> BatchOutcome:
         records=sum(record.records or 0 for record in records),
         matched=sum(record.matched or 0 for record in records),
         malformed=sum(record.malformed or 0 for record in records),
+        continuations=sum(record.continuations or 0 for record in records),
         steps=records[-1].steps,
     )

@@ -100,6 +100,8 @@ class ReplayOutcome(ReplayRecord):
     """Lines that they have counted."""
     malformed: int
     """Records that could not be understood."""
+    continuations: int | None
+    """Unmatched records that begin no line; null where they were not all counted by themselves."""
     minutes: int
     """Minutes that they have counted lines for."""
     changes: Changes | None

@@ -96,6 +96,11 @@ class RanView:
         """Records among them that could not be understood."""
         return sum(r.malformed or 0 for r in self.ranges)
 
+    @property
+    def continuations(self) -> int:
+        """Records among them that begin no line and were left out."""
+        return sum(r.continuations or 0 for r in self.ranges)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunView:

@@ -101,6 +101,8 @@ class CountedRangeView(RangeView):
     """Lines that are understood and not counted."""
     malformed: int | None = None
     """Records that could not be understood."""
+    continuations: int | None = None
+    """Unmatched records that begin no line; null also where they were not counted by themselves."""
     first_offset: int | None = None
     """Smallest offset seen."""
     last_offset: int | None = None

@@ -38,14 +38,14 @@ def batches(app: App, pipeline: str | None, limit: int, state: str | None) -> No
     if app.out.as_json:
         app.out.view(view)
         return
-    numbers = ["BATCH", "ATTEMPT", "OFFSETS", "RECORDS", "MATCHED", "MALFORMED"]
+    numbers = ["BATCH", "ATTEMPT", "OFFSETS", "RECORDS", "MATCHED", "MALFORMED", "CONTINUATIONS"]
     times = ["PLANNED (UTC)", "COMMITTED (UTC)"]
     app.out.table(
         ["BATCH", "KIND", "STATE", "ATTEMPT", *times, *numbers[2:]],
         [_row(batch) for batch in view.batches],
         numbers=numbers,
         texts=["STATE"],
-        extra=["ATTEMPT", times[0], "OFFSETS"],
+        extra=["ATTEMPT", times[0], "OFFSETS", "CONTINUATIONS"],
     )
 
 
@@ -61,4 +61,5 @@ def _row(batch: BatchRecord) -> list[str]:
         number(batch.records),
         number(batch.matched),
         number(batch.malformed),
+        number(batch.continuations),
     ]

@@ -13,7 +13,7 @@ from tally.cli.session import shared_session
 from tally.cli.ui.output import Meter
 from tally.cli.ui.values import moment, number
 from tally.errors import DataLossError, TallyError
-from tally.formatting import plural
+from tally.formatting import continued, plural
 from tally.ledger.replacements import Changes
 from tally.ledger.replays import ReplayRecord
 
@@ -129,4 +129,5 @@ def _sums(done: list[RanView]) -> str:
         f"{plural(sum(ran.records for ran in done), 'record')}, "
         f"{number(sum(ran.matched for ran in done))} matched, "
         f"{number(sum(ran.malformed for ran in done))} malformed"
+        f"{continued(sum(ran.continuations for ran in done))}"
     )

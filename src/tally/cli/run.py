@@ -16,7 +16,7 @@ from tally.cli.session import shared_session
 from tally.cli.ui.output import Meter
 from tally.cli.ui.values import number
 from tally.errors import UsageError
-from tally.formatting import plural
+from tally.formatting import continued, plural
 from tally.pipeline.context import Context
 from tally.planning.blocks import blocked_error
 
@@ -132,7 +132,8 @@ def _show(app: App, ran: RanView) -> None:
         return
     app.out.line(
         f"batch {ran.batch_id} of {ran.pipeline} is committed: {plural(ran.records, 'record')}, "
-        f"{number(ran.matched)} matched, {number(ran.malformed)} malformed, {ran.seconds:.1f} s"
+        f"{number(ran.matched)} matched, {number(ran.malformed)} malformed"
+        f"{continued(ran.continuations)}, {ran.seconds:.1f} s"
     )
     app.out.table(
         ["PARTITION", "RANGE", "RECORDS", "MATCHED", "MALFORMED"],

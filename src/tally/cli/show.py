@@ -12,7 +12,7 @@ from tally.cli.command import Command
 from tally.cli.counts import show_rows
 from tally.cli.options import Number, batch_argument, json_option, pass_app, wide_option
 from tally.cli.ui.values import moment, number
-from tally.formatting import ABSENT, plural
+from tally.formatting import ABSENT, continued, plural
 from tally.model import BatchState
 
 REPLACES: Final[Mapping[BatchState, str]] = {
@@ -103,6 +103,7 @@ def _sums(batch: BatchView) -> str:
     return (
         f"{number(batch.records)}: {number(batch.matched)} matched, "
         f"{number(batch.unmatched)} unmatched, {number(batch.malformed)} malformed"
+        f"{continued(batch.continuations)}"
     )
 
 

@@ -13,7 +13,7 @@ from tally.cli.options import check_option, json_option, pipeline_argument, wide
 from tally.cli.pipelines import show_all, show_problems
 from tally.cli.ui.values import HEALTH_LABELS, moment, number
 from tally.errors import EXIT_FINDINGS
-from tally.formatting import ABSENT, plural
+from tally.formatting import ABSENT, continued, plural
 
 
 @click.command(
@@ -79,7 +79,7 @@ def _show(app: App, view: StatusView) -> None:
         app.out.sentence(
             f"last committed: {last.batch_id} at {moment(last.committed_at)}, "
             f"{plural(last.records or 0, 'record')}, {number(last.matched)} matched, "
-            f"{number(last.malformed)} malformed"
+            f"{number(last.malformed)} malformed{continued(last.continuations)}"
         )
     else:
         app.out.line("last committed: none")

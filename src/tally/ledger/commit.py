@@ -21,10 +21,12 @@ _MARK_LIVE: Final = (
     "update segment s join json_table(%s, '$[*]' columns ("
     " segment_id bigint path '$[0]', records bigint path '$[1]', matched bigint path '$[2]',"
     " unmatched bigint path '$[3]', malformed bigint path '$[4]', first_offset bigint path '$[5]',"
-    " last_offset bigint path '$[6]')) found on s.segment_id = found.segment_id"
+    " last_offset bigint path '$[6]', continuations bigint path '$[7]')) found"
+    " on s.segment_id = found.segment_id"
     " set s.state = 'live', s.records = found.records, s.matched = found.matched,"
     " s.unmatched = found.unmatched, s.malformed = found.malformed,"
-    " s.first_offset = found.first_offset, s.last_offset = found.last_offset"
+    " s.first_offset = found.first_offset, s.last_offset = found.last_offset,"
+    " s.continuations = found.continuations"
     " where s.state = 'planned'"
 )
 
@@ -121,6 +123,7 @@ def _numbers(totals: SegmentTotals) -> tuple[int | None, ...]:
         totals.malformed,
         totals.first_offset,
         totals.last_offset,
+        totals.continuations,
     )
 
 

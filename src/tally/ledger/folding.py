@@ -175,10 +175,11 @@ def _replace_by_one(tx: Transaction, run: Sequence[Row], batch_id: int) -> int:
     # It is planned until the others are deleted: live segments must not share a start or an end.
     segment_id = tx.insert(
         "insert into segment (batch_id, incarnation_id, partition_id, from_offset, until_offset,"
-        " records, matched, unmatched, malformed, first_offset, last_offset)"
+        " records, matched, unmatched, malformed, first_offset, last_offset, continuations)"
         " select %s, min(incarnation_id), min(partition_id), min(from_offset), max(until_offset),"
         " sum(records), sum(matched), sum(unmatched), sum(malformed), min(first_offset),"
-        " max(last_offset) from segment where segment_id in %s",
+        " max(last_offset), if(count(continuations) = count(*), sum(continuations), null)"
+        " from segment where segment_id in %s",
         (batch_id, ids),
     )
     tx.execute("update segment set superseded_by = %s where superseded_by in %s", (segment_id, ids))

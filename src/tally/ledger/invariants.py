@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Final
 
 from tally.aggregates.aggregate import LINES, TIME
+from tally.formatting import continued
 from tally.ledger.batches import ACCEPTED_HOLE
 from tally.ledger.contradictions import duplicate_generations, wrong_states
 from tally.ledger.contributions import lines_of_segment, wrong_rows
@@ -95,7 +96,7 @@ def _check_segments(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[
     rows = tx.stream(
         "select * from ("
         "  select s.segment_id, i.topic, s.partition_id, s.from_offset, s.until_offset, s.records,"
-        "   s.matched, s.unmatched, s.malformed,"
+        "   s.matched, s.unmatched, s.malformed, s.continuations,"
         f"   {lines_of_segment(tables, 's.segment_id')} as contributed,"
         "   (select count(*) from dead_letter d where d.segment_id = s.segment_id) as dead_letters,"
         f"   {TOTALLED_OF_SEGMENT} as totalled,"
@@ -106,7 +107,7 @@ def _check_segments(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[
         "  where i.pipeline = %s and s.state = 'live'"
         " ) as live where records <> matched + unmatched + malformed"
         "   or matched <> contributed or malformed <> dead_letters or malformed <> totalled"
-        "   or other_reasons",
+        "   or other_reasons or continuations > unmatched",
         (pipeline,),
     )
     for row in rows:
@@ -117,7 +118,8 @@ def _check_segments(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[
             detail=f"records {row['records']}, matched {row['matched']}, unmatched "
             f"{row['unmatched']}, malformed {row['malformed']}; contributions add up to "
             f"{row['contributed']}, dead letters are {row['dead_letters']}, by reason together "
-            f"{row['totalled']}" + (", of other reasons" if is_other else ""),
+            f"{row['totalled']}{continued(row['continuations'])}"
+            + (", of other reasons" if is_other else ""),
         )
 
 

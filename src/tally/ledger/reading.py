@@ -20,7 +20,8 @@ _BATCHES = """
            count(s.segment_id) as segments, sum(s.state = 'superseded') as superseded,
            sum(s.until_offset - s.from_offset) as offsets,
            sum(s.records) as records, sum(s.matched) as matched,
-           sum(s.unmatched) as unmatched, sum(s.malformed) as malformed
+           sum(s.unmatched) as unmatched, sum(s.malformed) as malformed,
+           sum(s.continuations) as continuations
     from batch b left join segment s using (batch_id)
 """
 
@@ -85,6 +86,8 @@ class BatchRecord:
     """Lines that were understood and are not counted."""
     malformed: int | None
     """Records that could not be understood."""
+    continuations: int | None
+    """Unmatched records that begin no line; None also where they were not counted by themselves."""
 
     @property
     def standing(self) -> str:
@@ -241,12 +244,12 @@ def last_committed(tx: Transaction, pipeline: str) -> BatchRecord | None:
 
 
 def _batch(row: Row) -> BatchRecord:
-    numbers = ("segments", "offsets", "records", "matched", "unmatched", "malformed")
+    sums = ("records", "matched", "unmatched", "malformed", "continuations")
     times = [key for key in row if key.endswith("_at")]
     return BatchRecord(
         **{
             **row,
-            **{key: None if row[key] is None else int(row[key]) for key in numbers},
+            **{key: None if row[key] is None else int(row[key]) for key in sums},
             **{key: row[key] and row[key].replace(tzinfo=UTC) for key in times},
             "kind": BatchKind(row["kind"]),
             "state": BatchState(row["state"]),

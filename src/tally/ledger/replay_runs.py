@@ -66,6 +66,8 @@ class ReplayTotals:
     """Lines counted."""
     malformed: int
     """Records that could not be understood."""
+    continuations: int | None
+    """Unmatched records that begin no line; None where they were not all counted by themselves."""
     minutes: int
     """Minutes that they have counted lines for."""
 
@@ -76,7 +78,9 @@ def totals_of(tx: Transaction, replay_id: int) -> ReplayTotals:
     which = "where b.replay_id = %s and b.state = 'committed'"
     found = tx.row(
         "select coalesce(sum(s.records), 0) as records, coalesce(sum(s.matched), 0) as matched,"
-        f" coalesce(sum(s.malformed), 0) as malformed {here} {which}",
+        " coalesce(sum(s.malformed), 0) as malformed,"
+        " if(count(s.continuations) = count(*), coalesce(sum(s.continuations), 0), null)"
+        f"   as continuations {here} {which}",
         (replay_id,),
     )
     minutes = tx.row(
@@ -84,7 +88,12 @@ def totals_of(tx: Transaction, replay_id: int) -> ReplayTotals:
         f" join `{tables_of_replay(tx, replay_id).contributions}` c using (segment_id) {which}",
         (replay_id,),
     )
-    return ReplayTotals(**{key: int(n) for key, n in {**(found or {}), **(minutes or {})}.items()})
+    sums = {**(found or {}), **(minutes or {})}
+    continuations = sums.pop("continuations", None)
+    return ReplayTotals(
+        **{key: int(n) for key, n in sums.items()},
+        continuations=None if continuations is None else int(continuations),
+    )
 
 
 def _later_in_replay(tx: Transaction, batch: Batch) -> list[int]:

@@ -24,13 +24,20 @@ class Understood:
     """Records read."""
     malformed: int = 0
     """Records among them that could not be understood."""
+    continuations: int = 0
+    """Records among them that begin no line and were left out, as far as this is known."""
     has_matched: bool = True
     """Whether a line was ever counted by these rules."""
 
     @property
     def ratio(self) -> float:
-        """The share that could not be understood, 0 to 1; 0 of nothing."""
-        return self.malformed / self.records if self.records else 0.0
+        """The share of lines that could not be understood, 0 to 1; 0 of nothing."""
+        return self.malformed / self.lines if self.lines else 0.0
+
+    @property
+    def lines(self) -> int:
+        """Records that begin a line, or should."""
+        return self.records - self.continuations
 
 
 NOTHING_READ: Final = Understood()
@@ -46,7 +53,8 @@ def recently_understood(tx: Transaction, pipeline: str, fingerprint: str) -> Und
     """
     row = tx.row(
         "select coalesce(sum(s.records), 0) as records, coalesce(sum(s.malformed), 0) as malformed,"
-        " coalesce(sum(s.matched), 0) as matched"
+        " coalesce(sum(s.matched), 0) as matched,"
+        " coalesce(sum(s.continuations), 0) as continuations"
         " from (select batch_id from batch where pipeline = %s and state = 'committed'"
         f"   and kind <> 'fold' order by batch_id desc limit {RECENT_BATCHES}) as recent"
         " join batch b using (batch_id) join segment s using (batch_id)"
@@ -58,6 +66,7 @@ def recently_understood(tx: Transaction, pipeline: str, fingerprint: str) -> Und
     return Understood(
         records=int(row["records"]),
         malformed=int(row["malformed"]),
+        continuations=int(row["continuations"]),
         has_matched=bool(row["matched"]) or _has_matched(tx, pipeline, fingerprint),
     )
 
@@ -112,6 +121,8 @@ def records_in_sound_batches(
 ) -> int:
     """Records of all committed batches under a rule of which no more than a share was malformed.
 
+    Of this share, records that begin no line are no part, as far as they are known.
+
     Args:
         tx: An open transaction.
         pipeline: The pipeline.
@@ -122,10 +133,10 @@ def records_in_sound_batches(
     row = tx.row(
         "select coalesce(sum(records), 0) as records from ("
         "  select sum(s.records) as records, sum(s.malformed) as malformed,"
-        "  sum(s.matched) as matched"
+        "  sum(s.matched) as matched, sum(s.records - coalesce(s.continuations, 0)) as lines_read"
         "  from batch b join segment s using (batch_id) where b.pipeline = %s"
         "  and b.state = 'committed' and b.format_fingerprint = %s group by b.batch_id) as by_batch"
-        " where malformed <= records * %s and matched >= %s",
+        " where malformed <= lines_read * %s and matched >= %s",
         (pipeline, fingerprint, max_ratio, least_matched),
     )
     return int(row["records"]) if row else 0

@@ -12,8 +12,8 @@ from tally.mysql.transactions import Row, Transaction
 _SEGMENTS = """
     select s.segment_id, s.batch_id, s.partition_id, s.from_offset, s.until_offset, s.state,
            s.superseded_by, s.records, s.matched, s.unmatched, s.malformed, s.first_offset,
-           s.last_offset, i.topic, i.topic_id, i.cluster_id, i.state = 'current' as is_current,
-           b.format_fingerprint, b.committed_version
+           s.last_offset, s.continuations, i.topic, i.topic_id, i.cluster_id,
+           i.state = 'current' as is_current, b.format_fingerprint, b.committed_version
     from segment s join topic_incarnation i using (incarnation_id) join batch b using (batch_id)
 """
 
@@ -103,7 +103,7 @@ def still_live(tx: Transaction, segment_ids: Sequence[int]) -> set[int]:
 
 
 def _segment(row: Row) -> SegmentRecord:
-    counted = ("records", "matched", "unmatched", "malformed", "first_offset", "last_offset")
+    sums = ("records", "matched", "unmatched", "malformed", "continuations")
     return SegmentRecord(
         segment_id=row["segment_id"],
         batch_id=row["batch_id"],
@@ -115,7 +115,7 @@ def _segment(row: Row) -> SegmentRecord:
         is_current=bool(row["is_current"]),
         totals=None
         if row["records"] is None
-        else SegmentTotals(**{key: row[key] for key in counted}),
+        else SegmentTotals(**{key: row[key] for key in (*sums, "first_offset", "last_offset")}),
         format_fingerprint=row["format_fingerprint"],
         committed_version=row["committed_version"],
     )

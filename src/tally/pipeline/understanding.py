@@ -31,17 +31,18 @@ def check_understood(ctx: Context, pipeline: Pipeline, batch: Batch, counts: Cou
         MalformedFloodError: With the share; nothing is committed.
     """
     records = sum(total.records for total in counts.totals.values())
-    lines = Understood(
-        records=records - counts.continuations,
+    read = Understood(
+        records=records,
+        continuations=sum(total.continuations or 0 for total in counts.totals.values()),
         malformed=sum(total.malformed for total in counts.totals.values()),
     )
-    is_sound = lines.records > 0 and lines.ratio <= pipeline.max_malformed_ratio
+    is_sound = read.lines > 0 and read.ratio <= pipeline.max_malformed_ratio
     if records < ENOUGH_RECORDS or is_sound:
         return
     with ctx.database.transaction(read_only=True) as tx:
         if _is_trusted(tx, pipeline, batch):
             return
-    if not lines.records:
+    if not read.lines:
         raise MalformedFloodError(
             f"pipeline {pipeline.name}: none of {records} records begins a line, so "
             f'continuation_lines = "unmatched" would leave all of them out: {pipeline.rules}',
@@ -49,7 +50,7 @@ def check_understood(ctx: Context, pipeline: Pipeline, batch: Batch, counts: Cou
             f"{batch.batch_id}",
         )
     raise MalformedFloodError(
-        f"pipeline {pipeline.name}: {lines.malformed} of {lines.records} records are malformed, a "
+        f"pipeline {pipeline.name}: {read.malformed} of {read.lines} records are malformed, a "
         f"larger share than max_malformed_ratio = {pipeline.max_malformed_ratio:g}; these rules "
         f"have not yet read {ENOUGH_RECORDS} records within it: {pipeline.rules}",
         next_step=f"{find_format(pipeline)}, or raise max_malformed_ratio, then tally run "
@@ -66,7 +67,7 @@ def _is_trusted(tx: Transaction, pipeline: Pipeline, batch: Batch) -> bool:
         pipeline.name,
         rule,
         pipeline.max_malformed_ratio,
-        # A batch of records that begin no line shows nothing; the ledger cannot tell them apart.
+        # A batch of records that begin no line shows nothing.
         least_matched=1 if pipeline.leaves_continuations else 0,
     )
     return sound >= ENOUGH_RECORDS
