@@ -1,5 +1,6 @@
 """Planning on real Kafka and MySQL: what is recorded, and how Kafka may change meanwhile."""
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,7 +13,7 @@ from tally.config.loading import load_settings
 from tally.errors import DataLossError, KafkaUnavailableError
 from tally.kafka.client import Kafka
 from tally.ledger.batches import Requester
-from tally.model import KafkaSnapshot, TopicSnapshot
+from tally.model import KafkaSnapshot, TopicPartition, TopicSnapshot
 from tally.pipeline.replay_plan import Preview
 from tally.planning.blocks import BlockReason
 from tally.planning.replay_request import TimesAsked
@@ -22,7 +23,7 @@ from tests.minute.steps import AT, ERROR
 from tests.minute.test_commit import count_one
 from tests.minute.test_replay import preview
 from tests.waiting import wait_until
-from tests.world import World
+from tests.world import REQUEST_TIMEOUT_S, World
 
 pytestmark = pytest.mark.stack
 
@@ -323,3 +324,18 @@ def test_record_times_out_of_order_give_a_replay_one_range_that_has_all_between(
         nothing = shown(since, before)
         assert nothing.plan.batches == ()
         assert f"{world.topic}/0: {note}" in nothing.notes[0]
+
+
+def test_a_record_that_does_not_match_its_checksum_is_not_looked_at(world: World) -> None:
+    """Nor what follows it in its partition; it is not waited for. What was before it is there."""
+    world.produce(["a good line"])
+    world.produce(["a bad line"])
+    (segment,) = world.stack.layout.home.rglob(f"{world.topic}-0/*.log")
+    with segment.open("r+b") as file:
+        file.seek(segment.read_bytes().index(b"bad line"))
+        file.write(b"mad")
+    place = TopicPartition(topic=world.topic, partition=0)
+    began = time.monotonic()
+    found = world.context().kafka.records_at({place: 0}, records_max=2)
+    assert [record.value for record in found[place]] == [b"a good line"]
+    assert time.monotonic() - began < REQUEST_TIMEOUT_S
