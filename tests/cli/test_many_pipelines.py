@@ -155,7 +155,7 @@ def test_health_is_the_same_wherever_it_is_asked_for(tally: Call, world: World) 
     assert (loss["from_offset"], loss["until_offset"]) == (3, 6)
 
 
-ONE_RULE = {"has_matched": True, "alternating": []}
+ONE_RULE = {"continuations": 0, "has_matched": True, "alternating": []}
 
 
 def test_malformed_records_are_told_where_one_looks(tally: Call, world: World) -> None:
