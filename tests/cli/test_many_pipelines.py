@@ -155,6 +155,16 @@ def test_health_is_the_same_wherever_it_is_asked_for(tally: Call, world: World) 
     assert (loss["from_offset"], loss["until_offset"]) == (3, 6)
 
 
+<<<<<<< HEAD
+||||||| 884f465
+ONE_RULE = {"has_matched": True, "alternating": []}
+
+
+=======
+ONE_RULE = {"continuations": 0, "has_matched": True, "alternating": []}
+
+
+>>>>>>> B
 def test_malformed_records_are_told_where_one_looks(tally: Call, world: World) -> None:
     """In the status, with a warning beyond the configured share; those of other rules are not."""
     commit(world, LINE, "what", "is this")

@@ -65,6 +65,12 @@ def test_each_problem_is_named_once_and_failures_come_before_warnings() -> None:
         ({"blocks": (BLOCK,)}, [Reason.BLOCKED], fail),
         ({"open_losses": (loss(0),)}, [Reason.OPEN_LOSS], fail),
         ({"understood": Understood(records=10, malformed=6)}, [Reason.MALFORMED], warn),
+        # 2 of 3 lines, beside 7 records that begin none.
+        (
+            {"understood": Understood(records=10, malformed=2, continuations=7)},
+            [Reason.MALFORMED],
+            warn,
+        ),
         ({"understood": Understood(records=10, has_matched=False)}, [Reason.NOTHING_MATCHED], warn),
         (
             {"understood": Understood(records=5, malformed=5, has_matched=False)},
