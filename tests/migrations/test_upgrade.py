@@ -17,6 +17,7 @@ from tally.errors import SchemaError
 from tally.mysql.migrations import sql_folder
 from tally.pipeline.recount import recount
 from tally.pipeline.replay import run_replay
+from tests.minute.test_prune import pruned
 from tests.python_reader import PythonReader
 from tests.world import World
 
@@ -131,11 +132,12 @@ def test_older_code_writes_nothing_into_a_newer_ledger(empty: World) -> None:
     refused = r"migrated for Tally 0\.99, and this is Tally"
     with pytest.raises(SchemaError, match=refused):
         empty.run(batch_id, Slow(kafka=empty.settings.kafka))
-    for other in (empty.plan, empty.migrate, lambda: empty.run(batch_id)):
+    for other in (empty.plan, empty.migrate, lambda: empty.run(batch_id), lambda: pruned(empty)):
         with pytest.raises(SchemaError, match=refused) as raised:
             other()
         assert raised.value.next_step.startswith("install Tally 0.99 or newer")
     assert empty.counts() == {}
-    empty.execute("delete from _yoyo_migration where migration_id = '0099.later'")
+    of_others = "'20990101_01_abcde-init' where migration_id = '0099.later'"
+    empty.execute(f"update _yoyo_migration set migration_id = {of_others}")
     assert empty.run(batch_id).committed
     assert empty.counts() == {"2017-07-30 14:09": 1}

@@ -16,7 +16,11 @@ def check_version(tx: Transaction) -> None:
     Raises:
         SchemaError: With the version that is needed.
     """
-    row = tx.row("select max(migration_id) as newest from _yoyo_migration")
+    # Another application may keep its migrations in the same table, and yoyo its own.
+    row = tx.row(
+        "select max(migration_id) as newest from _yoyo_migration"
+        " where migration_id regexp '^[0-9]{4}[.]'"
+    )
     newest = int(row["newest"][:4]) if row and row["newest"] else 0
     if newest > MIGRATION:
         raise SchemaError(

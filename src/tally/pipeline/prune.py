@@ -17,6 +17,7 @@ from tally.ledger.folding import (
     foldable_partitions,
     forget_history,
 )
+from tally.ledger.version import check_version
 from tally.model import KafkaSnapshot
 from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context
@@ -87,9 +88,13 @@ def prune(
 
 
 def _until_done(ctx: Context, work: Callable[[Transaction], Folded], *, dry_run: bool) -> Folded:
+    def checked(tx: Transaction) -> Folded:
+        check_version(tx)
+        return work(tx)
+
     total = Folded()
     while True:
-        done = ctx.database.run(work, dry_run=dry_run)
+        done = ctx.database.run(checked, dry_run=dry_run)
         total += done
         if dry_run or done == Folded():
             return total
