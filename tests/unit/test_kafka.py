@@ -1,9 +1,11 @@
 """Calls of the Kafka client end in time, with a stand-in for librdkafka's client."""
 
 import math
+import ssl
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,15 +20,17 @@ from tests.tls_listener import certificate, tls_listener
 from tests.unit.values import P0
 
 from tally.config.servers import KafkaSettings
-from tally.errors import KafkaUnavailableError
+from tally.errors import AccessDeniedError, KafkaUnavailableError
 from tally.kafka.client import Kafka
 from tally.kafka.errors import more_telling
-from tally.kafka.requests import Requests
+from tally.kafka.handshake import PATIENCE_S, fault
+from tally.kafka.requests import REFUSED_FOR_S, Requests
 from tally.model import TopicPartition
 from tally.testing.clock import ManualClock
 
 TIMEOUT_S = 0.5
 GRACE_S = 0.1
+ALL_DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN)
 
 
 class Answer(Future[Any]):
@@ -59,11 +63,16 @@ class SlowClient:
     """Whether the commit to a group fails as a whole, or for its partitions."""
     clock: ManualClock = field(default_factory=ManualClock)
     given: list[float] = field(default_factory=list)
+    seen: tuple[KafkaError, ...] = ()
+    """What is wrong with its connections."""
+    tell: Callable[[KafkaError], None] = field(init=False)
     committed: list[str] = field(default_factory=list)
 
     def poll(self, _: float) -> int:
-        """Nothing is wrong with its connections."""
-        return 0
+        """Tell what is wrong with its connections."""
+        for error in self.seen:
+            self.tell(error)
+        return len(self.seen)
 
     def describe_topics(self, _: Any, **options: Any) -> dict[str, "Future[Any]"]:
         """The one topic, with one partition."""
@@ -114,9 +123,14 @@ class SlowClient:
         return future
 
 
-def ask(client: SlowClient) -> Kafka:
-    settings = KafkaSettings(request_timeout_s=TIMEOUT_S)
-    requests = Requests(settings, open_client=lambda _: client, grace_s=GRACE_S, clock=client.clock)
+def ask(client: SlowClient, timeout_s: float = TIMEOUT_S) -> Kafka:
+    settings = KafkaSettings(request_timeout_s=timeout_s)
+
+    def open_client(options: dict[str, Any]) -> Any:
+        client.tell = options["error_cb"]
+        return client
+
+    requests = Requests(settings, open_client=open_client, grace_s=GRACE_S, clock=client.clock)
     return Kafka(settings, requests=requests)
 
 
@@ -200,6 +214,73 @@ def test_a_client_that_never_answers_times_out() -> None:
         with pytest.raises(KafkaUnavailableError, match="no answer"):
             question(ask(client))
         assert client.clock.monotonic() == pytest.approx(TIMEOUT_S + GRACE_S)
+
+
+def test_a_login_must_stay_refused_to_end_a_request() -> None:
+    """A broker that starts may not know its users yet; the next try is answered."""
+    seen = (KafkaError(KafkaError._AUTHENTICATION), ALL_DOWN)
+    snapshot = ask(SlowClient(takes_s=2, seen=seen), 30).snapshot(["alog"])
+    assert snapshot.topics["alog"].partitions[0].end == 7
+    client = SlowClient(takes_s=math.inf, seen=seen)
+    with pytest.raises(AccessDeniedError, match="could not describe the topic alog"):
+        ask(client, 30).snapshot(["alog"])
+    assert REFUSED_FOR_S <= client.clock.monotonic() < 2 * REFUSED_FOR_S
+
+
+def test_a_request_examines_its_brokers_once_while_there_is_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The handshake takes a second of the time that is left, and its answer does not change."""
+    examined: list[str] = []
+
+    def fault(_: KafkaSettings, operation: str, __: KafkaError) -> None:
+        examined.append(operation)
+
+    monkeypatch.setattr("tally.kafka.requests.fault", fault)
+    for timeout_s, times in ((30, 1), (PATIENCE_S / 2, 0)):
+        examined.clear()
+        client = SlowClient(takes_s=math.inf, seen=(ALL_DOWN,))
+        with pytest.raises(KafkaUnavailableError, match="no answer"):
+            ask(client, timeout_s).snapshot(["alog"])
+        assert examined == ["describe the topic alog"] * times
+
+
+def test_one_broker_is_examined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that librdkafka names, else the first; each may keep silent for a second."""
+    asked: list[str] = []
+
+    def shake_hands(address: str, _: ssl.SSLContext) -> None:
+        asked.append(address)
+        raise TimeoutError
+
+    monkeypatch.setattr("tally.kafka.handshake._shake_hands", shake_hands)
+    named = KafkaError(KafkaError._TRANSPORT, "plaintext://c:3/bootstrap: Disconnected")
+    settings = KafkaSettings(bootstrap_servers="PLAINTEXT://a:1, b:2")
+    for connection in (ALL_DOWN, named):
+        assert fault(settings, "describe the topic alog", connection) is None
+    assert asked == ["a:1", "c:3"]
+
+
+@pytest.mark.parametrize(
+    ("code", "next_step"), [(20, "kafka.ssl_ca_location"), (26, "correct the broker's certificate")]
+)
+def test_an_authority_is_asked_for_when_one_is_missing(
+    monkeypatch: pytest.MonkeyPatch, code: int, next_step: str
+) -> None:
+    """A certificate that is not for servers stays so, whatever is trusted."""
+
+    def shake_hands(_: str, __: ssl.SSLContext) -> None:
+        error = ssl.SSLCertVerificationError()
+        error.verify_code, error.verify_message = code, "it is not good"
+        raise error
+
+    monkeypatch.setattr("tally.kafka.handshake._shake_hands", shake_hands)
+    connection = KafkaError(KafkaError._SSL, "ssl://c:3/bootstrap: SSL handshake failed")
+    found = fault(KafkaSettings(security_protocol="SSL"), "describe the topic alog", connection)
+    assert found is not None
+    assert next_step in found.next_step
+    for text in ("c:3", "describe the topic alog", "it is not good", "SSL handshake failed"):
+        assert text in found.what
 
 
 def test_a_leader_that_has_changed_is_asked_again() -> None:

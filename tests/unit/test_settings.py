@@ -136,6 +136,14 @@ def test_a_wrong_value_is_named_with_its_line(monkeypatch: pytest.MonkeyPatch) -
     )
     second = f'{MINIMAL}\n[pipelines.second]\ntopics = ["b"]\nmax_lag_offsets = -1\n'
     assert complaint(load(second), "second").endswith("at least 0 (line 6)")
+    # The text of another key, and lines that a TOML parser alone can tell apart.
+    inside = f'{MINIMAL}owner = """\n[kafka]\nrequest_timeout_s = 1\n"""\n'
+    for text, line in (
+        (f"{inside}[kafka]\nrequest_timeout_s = 'x'\n", 8),
+        (f"kafka = {{ request_timeout_s = 'x' }}\n{MINIMAL}", 1),
+        (f"{inside}[[kafka]]\nrequest_timeout_s = 'x'\n", 7),
+    ):
+        assert set(re.findall(r"\(line (\d+)\)", refusal(text))) == {str(line)}
     Path(".tally").mkdir()
     Path(".tally/stack.toml").write_text("# made\n[mysql]\nport = 'none'\n")
     assert "mysql.port = 'none': must be a whole number (stack.toml, line 3)" in refusal(
@@ -253,6 +261,13 @@ def test_a_wrong_value_is_named_with_what_is_allowed() -> None:
         cases.append((header + keys, f"{table}.{key}", allowed))
     told = [(text, key, allowed, refusal(text + "\n")) for text, key, allowed in cases]
     assert [case for case in told if case[1] not in case[3] or case[2] not in case[3]] == []
+
+
+def test_a_wrong_key_silences_no_other_that_begins_with_its_name() -> None:
+    """A mistyped key beside the right one, whose value is wrong as well."""
+    told = refusal(f'{MINIMAL}level = 1\nline_format = "nginx"\nlevels = ["ERROR"]\n')
+    assert "did you mean levels?" in told
+    assert "it has debug, info" in told
 
 
 def test_what_is_just_right_is_accepted() -> None:

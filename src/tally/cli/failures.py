@@ -114,11 +114,11 @@ def _unwritten(error: OSError, output: Output) -> int:
 
 
 def _bug(error: Exception, output: Output) -> int:
+    traceback.print_exception(error)
     if isinstance(error, ImportError):
         package = (error.name or "").partition(".")[0]
         if package not in {"", "tally", "tally_local"}:
             return _failed(_not_installed(package, error), output)
-    traceback.print_exception(error)
     output.note(BUG_ADVICE)
     return EXIT_BUG
 

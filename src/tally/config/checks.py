@@ -56,8 +56,8 @@ def line_mistakes(
 
 
 def _not_about(wrong: Collection[str], key: str, sentences: Iterator[str]) -> Iterator[str]:
-    about = tuple(f"{key}.{name}" for name in wrong)
-    return (sentence for sentence in sentences if not sentence.startswith(about))
+    about = tuple(f"{key}.{name}." for name in wrong)
+    return (s for s in sentences if not f"{s.split()[0].rstrip(':')}.".startswith(about))
 
 
 def _about_lines(key: str, pipeline: PipelineSettings, line_format: LineFormat) -> Iterator[str]:

@@ -12,12 +12,11 @@ The first of these sources that has a value wins:
 """
 
 import os
-import re
 import stat
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -29,8 +28,6 @@ from tally.errors import ConfigError
 
 CONFIG_NAME = "tally.toml"
 Needed = Literal["valid", "any", "none"]
-_TABLE: Final = re.compile(r"\s*\[\s*([\w.-]+)\s*\]")
-_KEY: Final = re.compile(r"\s*([\w.-]+)\s*=")
 STACK_OVERLAY = Path(".tally") / "stack.toml"
 
 
@@ -150,7 +147,7 @@ def _config_error(sentences: Sequence[str], files: Sequence[Path]) -> ConfigErro
 
 
 def _with_line(sentence: str, files: Sequence[Path]) -> str:
-    """A sentence about a key, with the line that sets it if that sets nothing else.
+    """A sentence about a key, with the line that sets it; a table, and what is in a list, has none.
 
     Args:
         sentence: It begins with the key, by its path.
@@ -158,13 +155,38 @@ def _with_line(sentence: str, files: Sequence[Path]) -> str:
     """
     if "(from " in sentence:  # a variable
         return sentence
-    wrong = sentence.partition(" ")[0].rstrip(":")
+    path = sentence.partition(" ")[0].rstrip(":").split(".")
     for file in reversed(files):
-        table = ""
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-            if found := _TABLE.match(line):
-                table = f"{found[1]}."
-            elif (found := _KEY.match(line)) and table + found[1] == wrong:
-                where = "" if file == files[0] else f"{file.name}, "
-                return f"{sentence} ({where}line {number})"
+        text = file.read_text(encoding="utf-8")
+        if _is_set(tomllib.loads(text), path):
+            where = "" if file == files[0] else f"{file.name}, "
+            line = _line_of(path, text.split("\n"))
+            return f"{sentence} ({where}line {line})" if line else sentence
     return sentence
+
+
+def _line_of(path: Sequence[str], lines: Sequence[str]) -> int | None:
+    """The line on which a key is set; None if it is written otherwise, with escapes."""
+    for before, line in enumerate(lines):
+        if path[-1] in line:
+            # A statement may go on for some lines: it is read as far as it is whole.
+            upto = (_parsed(lines[:end]) for end in range(before + 1, len(lines) + 1))
+            if _is_set(next(document for document in upto if document is not None), path):
+                return before + 1
+    return None
+
+
+def _parsed(lines: Sequence[str]) -> Mapping[str, Any] | None:
+    try:
+        return tomllib.loads("\n".join(lines))
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+def _is_set(value: Any, path: Sequence[str]) -> bool:
+    """Whether a document sets this key, to something else than a table."""
+    for name in path:
+        if not isinstance(value, Mapping) or name not in value:
+            return False
+        value = value[name]
+    return not isinstance(value, Mapping)

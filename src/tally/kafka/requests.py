@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from tally.clock import Clock, SystemClock
 from tally.config.servers import KafkaSettings
-from tally.errors import KafkaUnavailableError, TallyError, UnansweredError
+from tally.errors import KafkaUnavailableError, TallyError
 from tally.kafka.errors import (
     DENIED,
     MovingError,
@@ -20,7 +20,7 @@ from tally.kafka.errors import (
     translate,
     unavailable,
 )
-from tally.kafka.handshake import fault
+from tally.kafka.handshake import PATIENCE_S, fault
 from tally.kafka.options import SILENT, client_options
 
 T = TypeVar("T")
@@ -30,8 +30,11 @@ MOVING_PAUSE_S = 0.2
 # The client's own timeout comes first; a client that does not keep it gets this much longer.
 GRACE_S = 1.0
 
-EXAMINE_EACH_S = 3.0
-"""Seconds between two handshakes with brokers that are all down, to find out why."""
+REFUSED_FOR_S = 3.0
+"""Seconds for which a refused login is tried again: a broker that starts may not know it yet.
+
+A second refusal cannot be waited for: librdkafka tells the same error once in 30 s.
+"""
 
 LOOK_S = 0.2
 """Seconds between two looks at the connections while an answer is waited for."""
@@ -49,8 +52,10 @@ class _ConnectionError:
     """The most telling error."""
     all_down: bool = False
     """Whether no broker was left at some moment."""
-    examined_at: float = -inf
-    """When it was last looked for why none can be reached."""
+    refused_at: float = inf
+    """When the login was seen to be refused."""
+    is_examined: bool = False
+    """Whether it was looked for why none can be reached."""
 
     def __call__(self, error: KafkaError) -> None:
         self.error = more_telling(self.error, error)
@@ -58,7 +63,8 @@ class _ConnectionError:
 
     def forget(self) -> None:
         """Begin again: what was before a request is not its cause."""
-        self.error, self.all_down, self.examined_at = None, False, -inf
+        self.error, self.all_down = None, False
+        self.refused_at, self.is_examined = inf, False
 
 
 def _open_client(options: dict[str, Any]) -> AdminClient:
@@ -152,7 +158,7 @@ class Requests:
     def result(self, operation: str, deadline: float, future: "Future[T]") -> T:
         """Wait for one answer; raises as :meth:`Requests.start` does.
 
-        It is not waited for when the login is refused, or TLS fails, at every broker.
+        It is not waited for when the login stays refused, or TLS fails, at every broker.
         """
         until = max(deadline, self._clock.monotonic()) + self._grace_s
         while True:
@@ -160,33 +166,30 @@ class Requests:
             try:
                 return future.result(min(left_s, LOOK_S))
             except TimeoutError:
-                if (hopeless := self._hopeless(operation)) is not None:
+                if (hopeless := self._hopeless(operation, deadline)) is not None:
                     raise hopeless from None
                 if left_s <= LOOK_S:
                     raise self._unavailable("no answer") from None
             except KafkaException as error:
                 raise self.error(operation, error.args[0]) from error
 
-    def _hopeless(self, operation: str) -> TallyError | None:
+    def _hopeless(self, operation: str, deadline: float) -> TallyError | None:
         """Why no broker will ever answer; None while one may."""
         connection, seen = self._poll(), self._connections
         if connection is None or not seen.all_down:
             return None
-        if connection.code() in DENIED:
-            return self._translated(operation, connection)
         now = self._clock.monotonic()
-        if now - seen.examined_at < EXAMINE_EACH_S:
+        if connection.code() in DENIED:
+            seen.refused_at = min(seen.refused_at, now)
+            is_lasting = now - seen.refused_at >= REFUSED_FOR_S
+            return self.error(operation, connection) if is_lasting else None
+        if seen.is_examined or deadline - now < PATIENCE_S:
             return None
-        seen.examined_at = now
-        return fault(self._settings, connection)
+        seen.is_examined = True
+        return fault(self._settings, operation, connection)
 
     def error(self, operation: str, error: KafkaError) -> TallyError:
         """Kafka's answer to an operation as an error of Tally's."""
-        found = self._translated(operation, error)
-        is_silence = isinstance(found, UnansweredError) and found.is_unexplained
-        return (self._hopeless(operation) if is_silence else None) or found
-
-    def _translated(self, operation: str, error: KafkaError) -> TallyError:
         servers = self._settings.bootstrap_servers
         return translate(servers, operation, error, self._poll(), self._timeout_s)
 

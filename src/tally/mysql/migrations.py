@@ -19,7 +19,7 @@ from tally.config.servers import MySQLSettings
 from tally.errors import AccessDeniedError, MySQLUnavailableError, SchemaError, StatementError
 from tally.mysql.connection import connect
 from tally.mysql.errors import translate
-from tally.mysql.transactions import Database, Transaction, table_names
+from tally.mysql.transactions import Database, table_names
 from tally.packaged import packaged
 
 LOCK_NAME: Final = "tally_migrate"
@@ -136,23 +136,17 @@ def _forget_interrupted_start(database: Database) -> None:
     Raises:
         AccessDeniedError: The user may not create or drop tables, which yoyo would hide.
     """
-    with database.transaction() as tx:
-        _try_rights(tx)
-    tables = table_names(database)
-    with database.transaction() as tx:
-        for table in sorted(name for name in tables if name.startswith(YOYO_PROBE)):
-            tx.execute(f"drop table `{table}`")
-        if not (half := tables & YOYO_TABLES):
-            return
-        if VERSION_TABLE in half and tx.row(f"select version from {VERSION_TABLE}") is not None:
-            return
-        tx.execute(f"drop table {', '.join(sorted(half))}")
-
-
-def _try_rights(tx: Transaction) -> None:
-    probe = f"{YOYO_PROBE}rights"
     try:
-        tx.execute(f"create table if not exists {probe} (id int)")
-        tx.execute(f"drop table {probe}")
+        with database.transaction() as tx:
+            tx.execute(f"create table if not exists {YOYO_PROBE}rights (id int)")
+        tables = table_names(database)
+        with database.transaction() as tx:
+            for table in sorted(name for name in tables if name.startswith(YOYO_PROBE)):
+                tx.execute(f"drop table `{table}`")
+            if not (half := tables & YOYO_TABLES):
+                return
+            if VERSION_TABLE in half and tx.row(f"select version from {VERSION_TABLE}") is not None:
+                return
+            tx.execute(f"drop table {', '.join(sorted(half))}")
     except AccessDeniedError as error:
         raise AccessDeniedError(error.what, next_step=f"{_GRANT}, then tally migrate") from error

@@ -89,11 +89,15 @@ def test_an_error_is_told_on_stderr_and_with_json_as_one_document_too(capsys: Ca
 def test_a_dependency_that_is_not_installed_is_no_bug(
     capsys: Captured, module: str, ends: int
 ) -> None:
-    """As after a git pull that needs another package; a module of Tally's own is one."""
+    """As after a git pull that needs another package; a module of Tally's own is one.
+
+    Whose import it was is shown, as a package may also lack what it imports itself.
+    """
     assert guarded(lambda: import_module(module), Output()) == ends
     said = capsys.readouterr().err
     assert ("needs the package no_such_package" in said) == (ends == 4)
     assert ("next: make setup" in said) == (ends == 4)
+    assert "Traceback" in said
 
 
 def test_bugs_signals_and_wrong_options_have_codes_of_their_own(capsys: Captured) -> None:
