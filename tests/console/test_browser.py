@@ -116,7 +116,9 @@ def picture(tmp_path: Path) -> TakePicture:
 
 def test_the_readmes_commands_work_in_a_fresh_checkout(running: RunningStack) -> None:
     """They start the servers, count a line and check everything; nothing warns."""
-    assert running.said.count("user admin, password") == 2
+    password = running.stack.credentials().airflow_admin
+    assert running.said.count("  user admin\n") == 2
+    assert password not in running.said
     assert running.said.count("next:  echo") == 2
     assert running.said.count("kafka: topic alog created") == 1
     assert "2026-01-31 23:59      1" in running.said
@@ -436,7 +438,8 @@ def test_the_demonstration_counts_two_batches_and_stops_the_servers(running: Run
     (running.folder / "tally.toml").write_bytes((PROJECT / "tally.toml").read_bytes())
     (running.folder / "dags" / "tally_pipelines.py").touch()  # Airflow parses it without delay
     said = execute(["make demo ONCE=1"], running.folder, {})
-    assert said.count("user admin, password") == 1
+    assert said.count("  user admin\n") == 1
+    assert running.stack.credentials().airflow_admin not in said
     assert "the producer's own count: equal" in said
     assert WARNINGS.findall(said) == []
     path = readme()[readme().index(START) - 1]
