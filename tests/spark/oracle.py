@@ -44,6 +44,7 @@ _SHAPES = {
     "M/d/yy h:mm:ss a": r"(?P<m>\d\d?)/(?P<d>\d\d?)/(?P<y>\d\d) (?P<I>\d\d?):(?P<M>\d\d):"
     r"(?P<S>\d\d) (?P<p>[AP]M|[ap]m)",
     "d.M.yyyy H:mm": r"(?P<d>\d\d?)\.(?P<m>\d\d?)\.(?P<Y>\d{4}) (?P<H>\d\d?):(?P<M>\d\d)",
+    "yyyyMMddHHmm": r"(?P<Y>\d{4})(?P<m>\d\d)(?P<d>\d\d)(?P<H>\d\d)(?P<M>\d\d)",
     "yyyy-MM-dd HH:mm": rf"{_DATE} (?P<H>\d\d):(?P<M>\d\d)",
     "yyyyMMdd HH:mm:ss": rf"(?P<Y>\d{{4}})(?P<m>\d\d)(?P<d>\d\d) {_CLOCK}",
     "MMM ppd HH:mm:ss": rf"{_NAMED} (?P<d>\d\d| \d) {_CLOCK}",
@@ -109,8 +110,8 @@ def texts_of(value: bytes, line_format: LineFormat) -> dict[str, str] | None:
     match = line_format.parsed_pattern.python.match(line)
     if match is None:
         return None
-    behind = line[match.end(line_format.time_names[-1]) :] if line_format.time_names else ""
-    return match.groupdict(default="") | {_BEHIND: behind}
+    end = max(map(match.end, line_format.time_names), default=-1)
+    return match.groupdict(default="") | {_BEHIND: line[end:] if end >= 0 else ""}
 
 
 def _fixed(value: bytes, levels: set[bytes], rule: TimeRule, micros: int) -> Outcome:

@@ -126,6 +126,31 @@ CASES = {
         IN_UTC,
         (),
     ),
+    "offsets behind a date": Case(
+        {
+            "pattern": r"(?<clock>\d+:\d+) (?<date>[0-9.]+\d)",
+            "time_format": "d.M.yyyy H:mm",
+        },
+        {
+            "14:09 30.7.2017+02:00": _at("12:09"),
+            "9:09 30.7.2017 Z": _at("09:09"),
+            "14:09 30.7.2017": TIME_INVALID,
+        },
+        IN_UTC,
+        (),
+    ),
+    "offsets behind a clock that is looked ahead for": Case(
+        {
+            "logfmt": {"clock": "at", "date": "on"},
+            "time_format": "yyyy-MM-dd HH:mm",
+        },
+        {
+            "on=2017-07-30 at=14:09 +02:00": _at("12:09"),
+            "on=2017-07-30 at=14:09": TIME_INVALID,
+        },
+        IN_UTC,
+        (),
+    ),
     "offsets of a year from elsewhere": Case(
         {"pattern": r"(?<time>\w+ \d+ [0-9:]+)", "time_format": "MMM d HH:mm:ss"},
         {
@@ -250,6 +275,39 @@ CASES = {
         },
         levels=(),
         others=b"0123456789eE.+-",
+    ),
+    "an exponent of nanoseconds": Case(
+        {"json": {"time": "t"}, "time_format": "epoch_nanoseconds", "accept": ["exponent"]},
+        {
+            '{"t":1.501423748123456789E18}': COUNTED,
+            '{"t":1501423748123456789}': COUNTED,
+            '{"t":"9.223372036854775807e18"}': (None, "2262-04-11 23:47:00"),
+            '{"t":"9.223372036854775808e18"}': TIME_INVALID,
+            '{"t":1e19}': TIME_INVALID,
+        },
+        levels=(),
+        others=b"0123456789eE.+-",
+    ),
+    "blanks around a time in a known place": Case(
+        {"name": "log4j", "accept": ["unicode_blanks"]},
+        {
+            "2017-07-30\u00a014:09:08,123 ERROR x": COUNTED,
+            "2017-07-30 14:09:08,123\u3000ERROR x": COUNTED,
+            "2017-07-30 14:09:08,123 INFO x": NOT_COUNTED,
+        },
+        others="0123456789 :-,\xa0".encode(),
+    ),
+    "blanks before a time in a known place": Case(
+        {
+            "pattern": r"[ \d]{3}(?<time>\d{12}) (?<level>\w+)",
+            "time_format": "yyyyMMddHHmm",
+            "accept": ["unicode_blanks"],
+        },
+        {
+            "\u2009 1201707301409 ERROR": COUNTED,
+            # From the byte at which it stands behind a usual blank on, there is a time, too.
+            "\u200911101010101010 ERROR": (None, "1010-10-10 10:10:00"),
+        },
     ),
     "blanks of a pattern": Case(
         {

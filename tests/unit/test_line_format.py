@@ -129,6 +129,8 @@ def test_an_option_that_would_do_nothing_is_refused() -> None:
         ({"default_level": "two words"}, "default_level = 'two words': a level is one word"),
         ({"accept": "nan"}, "accept = 'nan': must be a list of some of byte_order_mark, "),
         ({"accept": ["bom"]}, "accept = ['bom']: must be a list"),
+        ({"accept": [["nan"]]}, "accept = [['nan']]: must be a list"),
+        ({"accept": {"nan": False}}, "accept = {'nan': False}: must be a list"),
         ({"accept": ["exponent"]}, 'accept: "exponent" is for lines with a number since 1970'),
         ({"name": "log4j", "accept": ["nan"]}, 'accept: "nan" is for lines with JSON'),
         (
@@ -191,6 +193,9 @@ def test_a_line_is_read_by_python_to_be_shown() -> None:
         (short | options, b"12345\xef\xbb\xbf" + b'{"@l":"Error"}', "Error", None),
         (short | options, b"12345", None, None),
         ({"name": "log4j", "accept": ["unicode_blanks"]}, LOG4J_BLANKS.encode(), "WARN", None),
+        (PAIR, b"14:09 30.7.2017+02:00", None, "+02:00"),
+        (PAIR, b"14:09 Z", None, None),
+        (PAIR_AHEAD, b"on=30.7.2017 at=14:09 +02:00", None, "+02:00"),
         ("thunderbird", CATALOGUE["thunderbird"].example.encode(), None, None),
         ("text", b"x", None, None),
     ):
@@ -205,6 +210,11 @@ def test_a_line_is_read_by_python_to_be_shown() -> None:
     ]
 
 
+PAIR = {
+    "pattern": r"(?<clock>\d+:\d+)(?: (?<date>[0-9.]+\d))?",
+    "time_format": "d.M.yyyy H:mm",
+}
+PAIR_AHEAD = {"logfmt": {"clock": "at", "date": "on"}, "time_format": "d.M.yyyy H:mm"}
 LOG4J_BLANKS = "2017-07-30\u00a014:09:08,123\u202fWARN x"
 
 

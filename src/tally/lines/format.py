@@ -16,6 +16,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from tally.lines.backtracking import Group
 from tally.lines.catalogue import PATTERNS
 from tally.lines.json_fields import (
     COMMON_FIELDS,
@@ -132,6 +133,19 @@ class LineFormat:
     def time_names(self) -> tuple[str, ...]:
         """The groups or fields that make the time: ``time``, or ``date`` and ``clock``."""
         return time_names(self._names)
+
+    @property
+    def last_time_name(self) -> str:
+        """The group of the time that ends last, so that an offset stands behind it.
+
+        The clock where the date is looked ahead for, which does not tell their order. Only for a
+        pattern with a time.
+        """
+        pattern = self.parsed_pattern
+        for part in pattern.parts.branches[0]:
+            if isinstance(part, Group) and part.is_ahead and f"<{DATE}>" in part.text:
+                return self.time_names[-1]
+        return max(self.time_names, key=pattern.ends.__getitem__)
 
     @property
     def absent_time(self) -> str:

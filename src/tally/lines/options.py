@@ -3,7 +3,7 @@
 Each is off unless it is set, and part of the fingerprint then.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final
@@ -38,7 +38,8 @@ class LineOptions:
     skip_bytes: int = 0
     """Bytes before each line, such as the five of a schema registry's header."""
     default_level: str = ""
-    """The level of a line that has none, or an empty one; empty where such a line is malformed."""
+    """The level of a line that has none, or an empty one; empty where such a line is malformed.
+    Does nothing for a pattern that matches no line without a level: such a line is no match."""
     accept: tuple[Accepted, ...] = ()
     """What is understood besides, sorted."""
 
@@ -93,7 +94,11 @@ def parse_options(table: Mapping[Any, object]) -> LineOptions:
     if not isinstance(level, str) or any(map(str.isspace, level)):
         raise ValueError(f"default_level = {level!r}: a level is one word")
     accept, known = table.get("accept", ()), list(Accepted)
-    if not isinstance(accept, Collection) or isinstance(accept, str) or set(accept) - set(known):
+    if (
+        isinstance(accept, str)
+        or not isinstance(accept, Sequence)
+        or any(of not in known for of in accept)
+    ):
         raise ValueError(f"accept = {accept!r}: must be a list of some of {', '.join(known)}")
     return LineOptions(
         skip_bytes=skip,

@@ -54,8 +54,8 @@ def _texts(line_format: LineFormat, value: bytes) -> dict[str, str] | None:
     found = line_format.parsed_pattern.python.match(re.split("[\r\n]", line[:HEAD_BYTES])[0])
     if found is None:
         return None
-    names = line_format.time_names
-    behind = found.string[found.end(names[-1]) :] if names else ""
+    end = found.end(line_format.last_time_name) if line_format.time_names else -1
+    behind = found.string[end:] if end >= 0 else ""
     return found.groupdict(default="") | {_BEHIND_TIME: behind}
 
 

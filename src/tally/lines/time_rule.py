@@ -97,7 +97,7 @@ def _may_have_offset(line_format: LineFormat) -> bool:
     if not line_format.pattern or not line_format.example:
         return not line_format.is_fixed
     found = line_format.parsed_pattern.python.match(line_format.example)
-    end = found.end(line_format.time_names[-1]) if found else 0
+    end = found.end(line_format.last_time_name) if found else 0
     return re.match(OFFSET, line_format.example[end:]) is not None
 
 

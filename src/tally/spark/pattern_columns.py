@@ -7,6 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812  (what every PySpark progra
 
 from tally.config.labels import LEVEL
 from tally.lines.format import LineFormat
+from tally.lines.options import Accepted
 from tally.lines.pattern import HEAD_BYTES, TIME
 from tally.lines.places import Place, place_of
 from tally.lines.time_rule import OFFSET_CHARS
@@ -41,7 +42,7 @@ class _Groups:
         self._text = stages.add(usual_blanks(line, line_format.options))
         self._stages = stages
         self._pattern = line_format.parsed_pattern
-        self._time_names = line_format.time_names
+        self._line_format = line_format
         self._regex = rf"\A(?:{self._pattern.java})"
         self._found: dict[str, Column] = {}
 
@@ -55,13 +56,13 @@ class _Groups:
 
     def time(self) -> Column:
         """Binary: the text of the time."""
-        pieces = [self.text(name) for name in self._time_names]
+        pieces = [self.text(name) for name in self._line_format.time_names]
         joined = pieces[0] if len(pieces) == 1 else F.concat_ws(_JOINT, *pieces)
         return joined.cast("binary")
 
     def behind_time(self) -> Column:
         """String: what stands in the line behind its time, or a beginning of it."""
-        end, number = self._pattern.ends[self._time_names[-1]]
+        end, number = self._pattern.ends[self._line_format.last_time_name]
         java = self._pattern.java
         taken = rf"(?=([^\r\n]{{0,{OFFSET_CHARS}}}))"
         regex = rf"\A(?:{java[:end]}{taken}{java[end:]})"
@@ -133,7 +134,8 @@ def pattern_line(
 
 def _place_of_time(line_format: LineFormat) -> Place | None:
     """Where a time stands that is read by position; None where the pattern must be asked."""
-    if line_format.time_names != (TIME,):
+    # Blanks of several bytes move it, and the record still holds them.
+    if line_format.time_names != (TIME,) or Accepted.BLANKS in line_format.options:
         return None
     time_format = line_format.parsed_time_format
     return place_of(line_format.parsed_pattern.parts, TIME, time_format.chars)

@@ -11,6 +11,7 @@ width; the tests compare this with an independent implementation.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final
 
 from pyspark.sql import Column
@@ -172,7 +173,7 @@ def _units(text: Column, digits_max: int, *, accepts_exponent: bool) -> Column:
     # Exact: no more digits behind the point than the type has.
     written = F.regexp_extract(text, r"\A[0-9]{1,18}(?:\.[0-9]{1,18})?[eE]\+?[0-9]{1,2}\z", 0)
     whole = F.floor(written.try_cast("decimal(38,18)"))
-    in_digits = whole < F.lit(10**digits_max).cast("decimal(21,0)")
+    in_digits = whole < F.lit(Decimal(10**digits_max))  # with 19 digits no long holds the bound
     return F.coalesce(units, F.when(in_digits, whole.try_cast("bigint")))
 
 
