@@ -1,13 +1,17 @@
 """The checks that a read has found what was planned, and its counts as rows of the tables."""
 
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 from tests.unit.values import P0, pipeline, span, totals
 
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.checks import SeriesLimit, check_totals
+from tally.aggregates.counts import CountRequest
 from tally.aggregates.fingerprint import fingerprint
+from tally.aggregates.gathering import Gathering
+from tally.aggregates.spool import Spool
 from tally.errors import DataLossError, MalformedFloodError, RecordsMissingError, SeriesFloodError
 from tally.ledger.contributions import rows_of
 from tally.ledger.tables import LabelColumn, Tables
@@ -141,3 +145,23 @@ def test_a_row_has_the_order_of_the_tables_columns() -> None:
     for labels in (("cart",), ("cart", "ERROR", "web-1")):
         with pytest.raises(ValueError, match="for 2 labels"):
             list(rows_of(Tables(result="result"), LABELLED, [contribution(*labels)]))
+
+
+def bad(partition: int, malformed: int) -> Any:
+    """A group of malformed records from offset 0 on."""
+    offsets = {"first_offset": 0, "last_offset": malformed - 1}
+    offsets |= {"first_malformed": 0, "last_malformed": malformed - 1}
+    keys = {"topic": "alog", "partition": partition, "from_offset": 0, "minute": None}
+    sums = {"records": malformed, "malformed": malformed, "continuations": 0}
+    return SimpleNamespace(**keys, **sums, **offsets)
+
+
+def test_a_recount_reads_no_dead_letters_that_it_does_not_compare() -> None:
+    """Of a range with too many none is read again."""
+    ranges = [span(0, 9), span(0, 9, 1)]
+    request = CountRequest(pipeline=pipeline(), ranges=ranges, parts=ranges, letters_max=2)
+    with Spool[Contribution]() as contributions:
+        gathering = Gathering(request, contributions)
+        for group in (bad(0, 2), bad(1, 3)):
+            gathering.add(group)
+        assert gathering.malformed == [span(0, 2)]

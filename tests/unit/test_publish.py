@@ -77,3 +77,13 @@ def test_files_without_pyarrow_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
         store_in(database, pipeline(delivery="files", files_url="/kept"), "a ledger")
     assert store_in(database, pipeline(delivery="rows"), "a ledger")
     assert store_in(database, pipeline(), "a ledger") is None
+
+
+def test_sets_that_a_replay_replaced_meanwhile_are_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Set 2 was live when the ledger was asked first, and gone when the table of sets was."""
+    looks = iter([[1, 2, 3], [1, 3, 4]])
+    monkeypatch.setattr(module, "_live_sets", lambda *_: next(looks))
+    store: Any = SimpleNamespace(known={1}.intersection)
+    assert module._lost_sets(None, None, store) == {3}  # type: ignore[arg-type]

@@ -32,6 +32,8 @@ class CountRequest:
     """Of a recount: what the ranges consist of; each part is counted by itself. The counts are only
     compared with those of batches: nothing is raised when records are missing or malformed, and
     each record is judged by itself, a second way to the same counts."""
+    letters_max: int | None = None
+    """Of a range with more malformed records none is kept; None without a limit."""
 
     @property
     def is_recount(self) -> bool:

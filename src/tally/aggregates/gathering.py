@@ -82,5 +82,11 @@ class Gathering:
 
     @property
     def malformed(self) -> list[OffsetRange]:
-        """For each partition with malformed records the smallest range that holds them."""
-        return [r for t in self._tallies.values() if (r := t.malformed_range()) is not None]
+        """For each partition whose malformed records are kept the smallest range of them."""
+        most = self._request.letters_max
+        return [
+            malformed
+            for tally in self._tallies.values()
+            if (malformed := tally.malformed_range()) is not None
+            and (most is None or tally.totals().malformed <= most)
+        ]

@@ -20,6 +20,9 @@ LETTERS_PER_RANGE: Final = 50_000
 # small segments.
 SEGMENTS_PER_RANGE: Final = 2_000
 
+# A read finds the segment of each record in a table that each Spark task holds.
+SEGMENTS_PER_ROUND: Final = 50_000
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chunk:
@@ -45,7 +48,16 @@ class Chunk:
     @property
     def has_few_letters(self) -> bool:
         """Whether its dead letters can be compared at once."""
-        return sum(_malformed(segment) for segment in self.segments) <= LETTERS_PER_RANGE
+        return self._malformed <= LETTERS_PER_RANGE
+
+    @property
+    def letters(self) -> int:
+        """Dead letters that are compared."""
+        return self._malformed if self.has_few_letters else 0
+
+    @property
+    def _malformed(self) -> int:
+        return sum(_malformed(segment) for segment in self.segments)
 
     def segment_at(self, offset: int) -> SegmentRecord:
         """The segment that an offset lies in."""
@@ -91,13 +103,31 @@ def join_segments(
     return [Chunk(segments=tuple(chunk)) for chunk in chunks]
 
 
-def rounds(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
-    """Groups of chunks that one read can take: at most one chunk of each partition."""
+def rounds(
+    chunks: Sequence[Chunk],
+    segments_per_round: int = SEGMENTS_PER_ROUND,
+    letters_per_round: int = LETTERS_PER_RANGE,
+) -> Iterator[list[Chunk]]:
+    """Groups of chunks that one read can take: at most one chunk of each partition.
+
+    Args:
+        chunks: Of :func:`join_segments`.
+        segments_per_round: A group has no more, unless it is a single chunk.
+        letters_per_round: A group compares no more dead letters, unless it is a single chunk.
+    """
     waiting: dict[TopicPartition, list[Chunk]] = {}
     for chunk in chunks:
         waiting.setdefault(chunk.range.partition, []).append(chunk)
     while waiting:
-        yield [queue.pop(0) for queue in waiting.values()]
+        group: list[Chunk] = []
+        for chunk in [queue.pop(0) for queue in waiting.values()]:
+            segments = sum(len(c.segments) for c in [*group, chunk])
+            letters = sum(c.letters for c in [*group, chunk])
+            if group and (segments > segments_per_round or letters > letters_per_round):
+                yield group
+                group = []
+            group.append(chunk)
+        yield group
         waiting = {partition: queue for partition, queue in waiting.items() if queue}
 
 

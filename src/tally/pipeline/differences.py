@@ -159,27 +159,6 @@ def before_start(
     return sorted(gaps)
 
 
-def left_out(
-    gaps: Iterable[OffsetRange], starts: Mapping[TopicPartition, int]
-) -> Iterator[Violation]:
-    """What lies before the start offsets and not before the configured start.
-
-    Args:
-        gaps: Of :func:`before_start`.
-        starts: Where counting would begin by the configuration.
-    """
-    for gap in gaps:
-        first = max(gap.from_offset, starts.get(gap.partition, gap.until_offset))
-        if first < gap.until_offset:
-            yield Violation(
-                check="recount",
-                where=str(gap),
-                detail=f"it lies before the start offset, and by the configured start [{first}, "
-                f"{gap.until_offset}) is to be counted: a replay counts it; or set start to what "
-                "it was when counting began",
-            )
-
-
 def _sums(sums: Sums | None) -> str:
     lines, *measured = sums or (0,)
     return str(lines) + "".join(f" ({length} bytes)" for length in measured)

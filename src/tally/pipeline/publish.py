@@ -139,10 +139,7 @@ def delete_orphans(ctx: Context, pipeline: Pipeline) -> None:
         return
     with _errors_logged("orphans_not_deleted", view=store.view):
         store.check()
-        with ctx.database.transaction(read_only=True) as tx:
-            sets = live_sets(tx, pipeline.name)
-        parts = (sets[at : at + _ASKED_AT_ONCE] for at in range(0, len(sets), _ASKED_AT_ONCE))
-        if lost := sum(len(part) - len(store.known(part)) for part in parts):
+        if lost := len(_lost_sets(ctx, pipeline, store)):
             raise DataLossError(
                 f"{store.sets} lacks {plural(lost, 'set')} of live segments of {pipeline.name}: "
                 "nothing that it does not know is deleted",
@@ -151,6 +148,21 @@ def delete_orphans(ctx: Context, pipeline: Pipeline) -> None:
             )
         if deleted := store.delete_orphans():
             log.info("orphans_deleted", extra={"view": store.view, "sets": deleted})
+
+
+def _lost_sets(ctx: Context, pipeline: Pipeline, store: SetStore) -> set[int]:
+    """The sets of live segments that the table of sets lacks."""
+    sets = _live_sets(ctx, pipeline)
+    lost = set(sets)
+    for at in range(0, len(sets), _ASKED_AT_ONCE):
+        lost -= store.known(sets[at : at + _ASKED_AT_ONCE])
+    # A replay may have replaced them, and deleted them there, since the ledger was asked.
+    return lost.intersection(_live_sets(ctx, pipeline)) if lost else lost
+
+
+def _live_sets(ctx: Context, pipeline: Pipeline) -> list[int]:
+    with ctx.database.transaction(read_only=True) as tx:
+        return live_sets(tx, pipeline.name)
 
 
 def publish_soon(ctx: Context, pipeline: Pipeline) -> None:

@@ -42,11 +42,9 @@ from tally.pipeline.differences import (
     before_start,
     differences,
     held_in_spite_of,
-    left_out,
     letter_differences,
     not_compared,
 )
-from tally.pipeline.plan import configured_starts
 
 Progress = Callable[[int, int], None]
 
@@ -78,7 +76,8 @@ class Recount:
     unchecked: tuple[Unchecked, ...]
     """What could not be recounted; empty when all of the result is proven."""
     before_start: tuple[OffsetRange, ...] = ()
-    """What Kafka holds before the start offsets and nothing has counted."""
+    """What Kafka holds before the start offsets and no live segment has counted; no violation, as
+    the ledger does not tell what the start was when counting began or a topic was adopted."""
 
 
 @dataclass(slots=True)
@@ -118,11 +117,6 @@ def recount(ctx: Context, name: str, progress: Progress) -> Recount:
     tally = _Tally(unchecked=[Unchecked(range=r, cause="pruned") for r in folded])
     snapshot = _snapshot(ctx.kafka, pipeline, segments)
     tally.violations += held_in_spite_of(losses, snapshot)
-    gaps = before_start(known, snapshot, segments)
-    if gaps:
-        topics = sorted({gap.partition.topic for gap in gaps}.intersection(pipeline.topics))
-        starts = configured_starts(ctx, pipeline, snapshot, topics) or {}
-        tally.violations += left_out(gaps, starts)
     held = _keep_held(pipeline, segments, snapshot, tally)
     total = sum(segment.range.offsets for segment in held)
     if held:
@@ -140,7 +134,7 @@ def recount(ctx: Context, name: str, progress: Progress) -> Recount:
         records=tally.records,
         violations=tuple(tally.violations),
         unchecked=tuple(tally.unchecked),
-        before_start=tuple(gaps),
+        before_start=tuple(before_start(known, snapshot, segments)),
     )
 
 
@@ -151,6 +145,7 @@ class _Held:
     totals: Mapping[Any, SegmentTotals]
     rows: Mapping[Any, Rows]
     letters: Mapping[Any, Letters]
+    """Of Kafka without those of chunks that have too many."""
 
 
 class _Reader:
@@ -166,13 +161,23 @@ class _Reader:
         """What Kafka holds in each segment's range."""
         parts = [segment.range for chunk in chunks for segment in chunk.segments]
         rows: dict[OffsetRange, dict[Key, Sums]] = {part: {} for part in parts}
-        letters: dict[OffsetRange, dict[int, Letter]] = {part: {} for part in parts}
         request = CountRequest(
-            pipeline=self.pipeline, ranges=[chunk.range for chunk in chunks], parts=parts
+            pipeline=self.pipeline,
+            ranges=[chunk.range for chunk in chunks],
+            parts=parts,
+            letters_max=LETTERS_PER_RANGE,
         )
         bytes_max = self.pipeline.dead_letter_max_bytes
-        by_partition = {c.range.partition: c for c in chunks if c.has_few_letters}
         with self._reader.count(request) as counts:
+            by_partition = {
+                c.range.partition: c
+                for c in chunks
+                if c.has_few_letters
+                and counts.totals[c.range.partition].malformed <= LETTERS_PER_RANGE
+            }
+            letters: dict[OffsetRange, dict[int, Letter]] = {
+                s.range: {} for c in by_partition.values() for s in c.segments
+            }
             aggregate = Aggregate.of(self.pipeline)
             for counted, key, sums in rows_of(self._tables, aggregate, counts.contributions):
                 if counted.part is not None:
@@ -224,7 +229,7 @@ def _count_round(reader: _Reader, chunks: list[Chunk], tally: _Tally) -> None:
             continue
         for segment in chunk.segments:
             _compare(reader, segment, held, contributed, tally)
-        if not chunk.has_few_letters:
+        if chunk.segments[0].range not in held.letters:
             cause = f"more than {LETTERS_PER_RANGE:,} dead letters, which were only counted"
             tally.unchecked.append(Unchecked(range=chunk.range, cause=cause))
 
@@ -233,10 +238,12 @@ def _compare(
     reader: _Reader, segment: SegmentRecord, held: _Held, contributed: _Held, tally: _Tally
 ) -> None:
     where, key = segment.range, segment.segment_id
-    found, kept = held.totals[where], contributed.letters[key]
+    found = held.totals[where]
+    letters = held.letters.get(where)
+    kept = {} if letters is None else contributed.letters[key]
     hint = "compaction may have removed records since" if reader.pipeline.is_sparse else ""
     tally.violations += differences(segment, found, held.rows[where], contributed.rows[key], hint)
-    tally.violations += letter_differences(where, held.letters[where], kept, hint)
+    tally.violations += letter_differences(where, letters or {}, kept, hint)
     if short := not_compared(kept):
         cause = (
             f"{plural(short, 'dead letter')} kept with fewer bytes than dead_letter_max_bytes = "

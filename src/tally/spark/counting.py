@@ -158,8 +158,8 @@ class SparkReader:
             for row in self.fetch(grouping.counts(records), ranges):
                 gathering.add(row)
         counts = gathering.counts(dead_letters)
-        if gathering.malformed:
-            self._collect_dead_letters(pipeline, gathering.malformed, counts)
+        if malformed := gathering.malformed:
+            self._collect_dead_letters(request, malformed, counts)
         return counts
 
     def _records(
@@ -171,16 +171,17 @@ class SparkReader:
         return read_ranges(self.session, self.kafka, pipeline, ranges, tasks=tasks)
 
     def _collect_dead_letters(
-        self, pipeline: Pipeline, ranges: Sequence[OffsetRange], counts: Counts
+        self, request: CountRequest, ranges: Sequence[OffsetRange], counts: Counts
     ) -> None:
         """Read the malformed records again and keep them; as many as were counted.
 
         Args:
-            pipeline: Line format, and how many bytes of a record are kept.
+            request: Line format, and how many bytes of a record are kept.
             ranges: Where they lie.
             counts: What the first read found; its dead letters are filled.
         """
-        totals = counts.totals
+        pipeline = request.pipeline
+        totals = {r.partition: counts.totals[r.partition] for r in ranges}
         found_before = sum(total.malformed for total in totals.values())
         records = self._records(
             pipeline, ranges, bytes_max=found_before * pipeline.dead_letter_max_bytes
@@ -202,7 +203,8 @@ class SparkReader:
                     value_bytes=value_bytes,
                 )
             )
-        if wrong := [str(p) for p, total in totals.items() if found[p] != total.malformed]:
+        wrong = [str(p) for p, total in totals.items() if found[p] != total.malformed]
+        if wrong:
             raise DataLossError(
                 f"pipeline {pipeline.name}: the malformed records of {', '.join(wrong)} were not "
                 "all there when they were read again",

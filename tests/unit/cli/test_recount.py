@@ -12,7 +12,6 @@ from tally.pipeline.differences import (
     Rows,
     before_start,
     differences,
-    left_out,
     letter_differences,
     not_compared,
 )
@@ -68,6 +67,17 @@ def test_a_round_has_one_range_of_each_partition_and_all_are_read() -> None:
     chunk = Chunk(segments=(segment(0, 5), segment(5, 9)))
     assert chunk.range == span(0, 9)
     assert [chunk.segment_at(offset).segment_id for offset in (0, 4, 5, 8)] == [0, 0, 5, 5]
+
+
+def test_a_round_is_bounded_whatever_the_number_of_partitions() -> None:
+    """Its segments and the digests of its dead letters are in memory at once."""
+    chunks = join_segments([segment(0, 5, n, totals=totals(0, 0, 4)) for n in range(5)])
+    for limits, sizes in (({"segments": 2}, [2, 2, 1]), ({"letters": 11}, [2, 2, 1])):
+        bounds: Any = {f"{what}_per_round": most for what, most in limits.items()}
+        assert [len(group) for group in rounds(chunks, **bounds)] == sizes
+    assert [len(group) for group in rounds(chunks, letters_per_round=1)] == [1] * 5
+    flood = join_segments([segment(0, 5, n, totals=totals(0, 0, 50_001)) for n in range(3)])
+    assert [len(group) for group in rounds(flood)] == [3]
 
 
 def test_what_kafka_no_longer_holds_in_whole_is_not_recounted() -> None:
@@ -174,7 +184,7 @@ def test_each_dead_letter_is_compared_with_its_record() -> None:
 
 
 def test_what_kafka_holds_before_the_start_is_named() -> None:
-    """Backfills below it leave gaps; by the configured start they may be no fault."""
+    """Backfills below it leave gaps."""
     known = {
         "alog": KnownTopic(
             incarnation_id=1,
@@ -188,6 +198,3 @@ def test_what_kafka_holds_before_the_start_is_named() -> None:
     assert gaps == [span(7, 10), span(12, 20)]
     assert before_start(known, kafka((20, 30)), segments) == []
     assert before_start(known, kafka((5, 30), topic_id="B"), segments) == []
-    assert list(left_out(gaps, {P0: 20})) == []
-    (found,) = left_out(gaps, {P0: 15})
-    assert (found.where, "[15, 20)" in found.detail) == ("alog/0 [12, 20)", True)
