@@ -30,6 +30,8 @@ MOVING_PAUSE_S = 0.2
 # The client's own timeout comes first; a client that does not keep it gets this much longer.
 GRACE_S = 1.0
 
+EXAMINE_EACH_S = 10.0
+"""Seconds from one look at a broker's listener to the next."""
 REFUSED_FOR_S = 3.0
 """Seconds for which a refused login is tried again: a broker that starts may not know it yet.
 
@@ -54,8 +56,8 @@ class _ConnectionError:
     """Whether no broker was left at some moment."""
     refused_at: float = inf
     """When the login was seen to be refused."""
-    is_examined: bool = False
-    """Whether it was looked for why none can be reached."""
+    examined_at: float = -inf
+    """When it was last looked for why none can be reached."""
 
     def __call__(self, error: KafkaError) -> None:
         self.error = more_telling(self.error, error)
@@ -64,7 +66,7 @@ class _ConnectionError:
     def forget(self) -> None:
         """Begin again: what was before a request is not its cause."""
         self.error, self.all_down = None, False
-        self.refused_at, self.is_examined = inf, False
+        self.refused_at, self.examined_at = inf, -inf
 
 
 def _open_client(options: dict[str, Any]) -> AdminClient:
@@ -183,10 +185,12 @@ class Requests:
             seen.refused_at = min(seen.refused_at, now)
             is_lasting = now - seen.refused_at >= REFUSED_FOR_S
             return self.error(operation, connection) if is_lasting else None
-        if seen.is_examined or deadline - now < PATIENCE_S:
+        if now - seen.examined_at < EXAMINE_EACH_S or deadline - now < PATIENCE_S:
             return None
-        seen.is_examined = True
-        return fault(self._settings, operation, connection)
+        found = fault(self._settings, operation, connection)
+        # Again if nothing is found: what is wrong with TLS may be told later than that all is down.
+        seen.examined_at = self._clock.monotonic()
+        return found
 
     def error(self, operation: str, error: KafkaError) -> TallyError:
         """Kafka's answer to an operation as an error of Tally's."""
