@@ -99,7 +99,8 @@ def _measure(servers: Bench, names: list[str], batches: int, partitions: int) ->
     is_same = _server(servers).pid == first.pid
     say(f"every line counted: {'yes' if is_right else f'NO: {found} of {produced}'}")
     say(f"one server all the time: {'yes' if is_same else 'NO'}")
-    # A daemon ends a minute after its last batch; how many there are depends on the time of one.
+    # A daemon lives for ten seconds behind its last task: how many there are depends on how long a
+    # batch takes.
     is_flat = late.processes <= early.processes + PROCESSES
     say(f"no more processes than before: {'yes' if is_flat else 'NO'}")
     return 0 if is_right and is_same and is_flat else 1

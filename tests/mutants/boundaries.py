@@ -63,7 +63,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "tally.ledger.tiles:tiles_of 4": "one more segment is read, and left out by its end",
     "tally.pipeline.commit:_ask_outcome 1": _MOMENT,
     "tally.pipeline.plan:_why_abandon 1": _MOMENT,
-    "tally.pipeline.plan:configured_starts 1": _MOMENT,
+    "tally.pipeline.plan:_starts 1": _MOMENT,
     "tally.pipeline.replay:_written_once 1": _MOMENT,
 }
 """Boundaries of which both sides mean the same, with the reason; by :attr:`Boundary.guard`."""

@@ -87,7 +87,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a start time is looked up",
-        where="tally.pipeline.plan:configured_starts",
+        where="tally.pipeline.plan:_starts",
         before="ctx.kafka.offsets_at(wanted, start)",
         after="dict.fromkeys(wanted)",
         tests=(f"{PLAN}::test_record_times_out_of_order_leave_nothing_out_behind_a_start_time",),

@@ -92,13 +92,12 @@ class BatchRecord:
     @property
     def standing(self) -> str:
         """The state, and what became of it since: ``committed, partly replaced, partly pruned``."""
-        all_replaced = self.superseded == self.segments
-        since = {
-            "replaced": self.superseded and all_replaced,
-            "partly replaced": self.superseded and not all_replaced,
-            "partly pruned": self.pruned_at is not None,
-        }
-        return ", ".join([str(self.state), *(how for how, is_so in since.items() if is_so)])
+        words = [str(self.state)]
+        if self.superseded:
+            words.append("replaced" if self.superseded == self.segments else "partly replaced")
+        if self.pruned_at is not None:
+            words.append("partly pruned")
+        return ", ".join(words)
 
     @property
     def steps(self) -> dict[str, float]:

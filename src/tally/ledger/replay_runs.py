@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tally.ledger.batches import Requester, abandoned_error, find_batch
 from tally.ledger.tables import tables_of_replay
 from tally.model import Batch, BatchState, OffsetRange
-from tally.mysql.transactions import Transaction
+from tally.mysql.transactions import Row, Transaction
 from tally.planning.replay import join_ranges
 
 
@@ -88,12 +88,9 @@ def totals_of(tx: Transaction, replay_id: int) -> ReplayTotals:
         f" join `{tables_of_replay(tx, replay_id).contributions}` c using (segment_id) {which}",
         (replay_id,),
     )
-    sums = {**(found or {}), **(minutes or {})}
-    continuations = sums.pop("continuations", None)
-    return ReplayTotals(
-        **{key: int(n) for key, n in sums.items()},
-        continuations=None if continuations is None else int(continuations),
-    )
+    numbers = {**(found or {}), **(minutes or {})}
+    whole: Row = {key: None if n is None else int(n) for key, n in numbers.items()}
+    return ReplayTotals(**whole)
 
 
 def _later_in_replay(tx: Transaction, batch: Batch) -> list[int]:

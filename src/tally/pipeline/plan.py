@@ -100,7 +100,7 @@ def _ask_kafka(ctx: Context, pipeline: Pipeline) -> _Facts:
         read_committed=pipeline.reads_committed,
     )
     new = [topic for topic in pipeline.topics if topic not in known]
-    starts = configured_starts(ctx, pipeline, snapshot, new) if new else {}
+    starts = _starts(ctx, pipeline, snapshot, new) if new else {}
     return _Facts(
         pipeline=pipeline,
         snapshot=snapshot,
@@ -192,10 +192,10 @@ def _why_abandon(batch: Batch, facts: _Facts, known: dict[str, KnownTopic]) -> t
     )
 
 
-def configured_starts(
+def _starts(
     ctx: Context, pipeline: Pipeline, snapshot: KafkaSnapshot, new: Sequence[str]
 ) -> dict[TopicPartition, int] | None:
-    """First offsets of topics as if they were new; None while the start time is in the future."""
+    """First offsets of new topics; None while the start time is in the future."""
     start = pipeline.start
     if not isinstance(start, datetime):
         return first_offsets(snapshot, new, start, {})

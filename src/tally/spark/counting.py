@@ -203,8 +203,7 @@ class SparkReader:
                     value_bytes=value_bytes,
                 )
             )
-        wrong = [str(p) for p, total in totals.items() if found[p] != total.malformed]
-        if wrong:
+        if wrong := [str(p) for p, total in totals.items() if found[p] != total.malformed]:
             raise DataLossError(
                 f"pipeline {pipeline.name}: the malformed records of {', '.join(wrong)} were not "
                 "all there when they were read again",
