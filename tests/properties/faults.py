@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pymysql.constants import ER
+from pymysql.err import OperationalError
 
 from tally import errors
 from tests.proxy import Session, statement_of
@@ -272,11 +273,22 @@ class Faults:
         words = "Deadlock found (a test)"
         return End(partial(session.refuse, ER.LOCK_DEADLOCK, words), stays_open=True)
 
-    def _rebuild_table(self, _: Fault, session: Session, packet: bytes) -> End:
-        """Rebuild an untouched table; for a touched one the server would wait for a commit."""
+    def _rebuild_table(self, fault: Fault, session: Session, packet: bytes) -> End:
+        """Rebuild an untouched table; it has not happened while a commit of ours has touched it."""
         answer = session.ask(packet)
-        self.as_root(f"alter table tally.`{self.name}` engine = InnoDB")
+        self.as_root("set session lock_wait_timeout = 1")
+        try:
+            self.as_root(f"alter table tally.`{self.name}` engine = InnoDB")
+        except OperationalError as error:
+            if error.args[0] != ER.LOCK_WAIT_TIMEOUT:
+                raise
+            self._keep_armed(fault)
+        self.as_root("set session lock_wait_timeout = 20")
         return End(partial(session.client.sendall, answer.data), stays_open=True)
+
+    def _keep_armed(self, fault: Fault) -> None:
+        self.fired.pop()
+        self.armed, self._met = fault, fault.after
 
     def _hold_lock(self, fault: Fault, session: Session, packet: bytes) -> End:
         """Lock all free rows; the fault has happened only if the statement waits for one."""
@@ -297,8 +309,7 @@ class Faults:
             locker.rollback()
             locker.close()
         if answer.error != ER.LOCK_WAIT_TIMEOUT:
-            self.fired.pop()
-            self.armed, self._met = fault, fault.after
+            self._keep_armed(fault)
         return End(partial(session.client.sendall, answer.data), stays_open=True)
 
     # --- as the server's root

@@ -24,6 +24,7 @@ from tally.app.doctor import Health
 from tally.app.doctor.engine import check_connect, check_engine
 from tally.config.servers import KafkaSettings, SparkSettings
 from tally.model import OffsetRange
+from tally.pipeline.recount import recount
 from tally.pipeline.run import run_batch
 from tally.spark.connect import ConnectPatience, connect_session
 from tally.spark.counting import SparkReader
@@ -146,6 +147,29 @@ def test_a_recount_counts_each_part_by_itself(
         (1, 3),
         (1, 4),
     ]
+
+
+def test_what_compaction_takes_between_the_reads_of_a_recount_is_one_difference(
+    world: World, spark: "SparkSession"
+) -> None:
+    """The second read brings the malformed records: one of them is gone by then."""
+    world.configure(offsets="sparse")
+    world.produce(["no line", "2017-07-30 14:09:08 ERROR one", "nor this"])
+    assert world.minute() is not None
+    reads = []
+
+    def fetch(rows: "DataFrame", ranges: Sequence[OffsetRange]) -> "Iterator[Row]":
+        found = list(collect(rows, ranges))
+        reads.append(len(found))
+        return iter(found if len(reads) == 1 else found[1:])
+
+    reader = SparkReader(session=spark, kafka=world.settings.kafka, fetch=fetch)
+    counted = recount(world.context(reader), world.name, lambda *_: None)
+    assert (counted.segments, counted.records, reads[1:]) == (1, 3, [2])
+    (violation,) = counted.violations
+    assert "dead letter at offset" in violation.where
+    assert "Kafka holds none" in violation.detail
+    assert "compaction may have removed" in violation.detail
 
 
 def test_a_server_reads_json_as_a_driver_does(
