@@ -144,9 +144,9 @@ class Delivery(World):
         self.as_root(f"create database {name}", f"grant all on {name}.* to {user}@'127.0.0.1'")
         return name
 
-    def keep_in(self, database: str) -> None:
-        """Let the lines be in another database from now on."""
-        mysql = self.settings.mysql
+    def keep_in(self, database: str, server: World | None = None) -> None:
+        """Let the lines be in another database from now on, also on the server of another world."""
+        mysql = (server or self).settings.mysql
         section = (
             f'[results]\nhost = "{mysql.host}"\nport = {mysql.port}\nuser = "{mysql.user}"\n'
             f'password = "{mysql.password.get_secret_value()}"\ndatabase = "{database}"\n'

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from tally.aggregates.counts import CountRequest, Counts
-from tally.errors import FencedError
+from tally.errors import FencedError, MySQLUnavailableError
 from tally.pipeline.context import Reader
+from tally.pipeline.publish import row_violations
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.minute import steps
@@ -132,6 +133,31 @@ def test_a_batch_is_committed_with_a_set_that_is_still_sealed(
     world.run_all(ids)
     assert steps.audited(world) == COUNTED
     assert len(world.kept()) == sum(COUNTED.values())
+
+
+def test_a_replica_takes_no_line_away(own_migrated: Stack, migrated: Stack, tmp_path: Path) -> None:
+    """It may lag, and does not know of the set that a batch is about to commit."""
+    there, here = (tmp_path / name for name in ("there", "here"))
+    there.mkdir()
+    here.mkdir()
+    lines = delivered("batch", migrated, there)
+    world = delivered("batch", own_migrated, here, partitions=1)
+    world.configure(delivery="rows")
+    world.keep_in(lines.new_database(), lines)
+    world.migrate()
+
+    def audit_a_replica() -> None:
+        world.execute("update batch set attempt = attempt - 1 where state = 'planned'")
+        with (
+            world.global_variable("read_only", 0),
+            world.global_variable("super_read_only", 1),
+            pytest.raises(MySQLUnavailableError, match="read-only"),
+        ):
+            row_violations(world.context(), world.pipeline)
+        world.execute("update batch set attempt = attempt + 1 where state = 'planned'")
+
+    world.run_all(world.planned_in(0), behind(world.reader, audit_a_replica))
+    assert steps.audited(world) == COUNTED
 
 
 def test_a_set_of_lines_never_has_the_number_of_an_earlier_one(

@@ -1026,6 +1026,13 @@ MUTANTS: Final = (
         tests=(f"{RESTORE}::test_a_batch_is_committed_with_a_set_that_is_still_sealed",),
     ),
     Mutant(
+        guard="a replica drops no set that it does not know",
+        where="tally.pipeline.publish:publish",
+        before="read_only=not waiting",
+        after="read_only=True",
+        tests=(f"{RESTORE}::test_a_replica_takes_no_line_away",),
+    ),
+    Mutant(
         guard="a set is sealed with as many rows as were written",
         where="tally.deliveries.set_store:SetStore.seal",
         before="if found != lines:",

@@ -94,7 +94,10 @@ def publish(ctx: Context, pipeline: Pipeline) -> None:
     with ctx.database.transaction(read_only=True) as tx:
         committed = outbox(tx, pipeline.name)
     waiting = store.waiting()
-    with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
+    # As if to write, which a replica refuses: it may lag, and what it does not know is dropped.
+    with ctx.database.transaction(
+        isolation="repeatable read", read_only=not waiting, keep=False
+    ) as tx:
         known = standings(tx, sorted({w.segment_id for w in waiting} | committed.keys()))
     by_verdict: dict[Verdict, list[int]] = {of: [] for of in Verdict}
     for one in waiting:
