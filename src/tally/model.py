@@ -55,10 +55,8 @@ class TopicPartition:
     """The partition's number, from 0."""
 
     def __post_init__(self) -> None:
-        if not self.topic:
-            raise ValueError("a topic has a name")
-        if self.partition < 0:
-            raise ValueError(f"partition {self.partition} of {self.topic} is negative")
+        if not self.topic or self.partition < 0:
+            raise ValueError(f"{self.topic!r}/{self.partition} is no partition of a topic")
 
     def __str__(self) -> str:
         """``alog/0``."""
@@ -78,9 +76,7 @@ class OffsetRange:
 
     def __post_init__(self) -> None:
         if not 0 <= self.from_offset < self.until_offset:
-            raise ValueError(
-                f"[{self.from_offset}, {self.until_offset}) is no offset range of {self.partition}"
-            )
+            raise ValueError(f"{self} is no offset range")
 
     @property
     def offsets(self) -> int:
@@ -98,11 +94,9 @@ class LossCause(StrEnum):
     EXPIRED = "expired"
     """Kafka's first offset has passed ``next_offset``. Once accepted, counting continues there."""
     TRUNCATED = "truncated"
-    """Kafka's end fell behind ``next_offset``: counted records are gone, and other records
-    get their offsets. Once accepted, counting continues at ``next_offset``."""
+    """Kafka's end fell behind ``next_offset``, where counting continues once this is accepted."""
     MISSING = "missing"
-    """A range was read to its end and some of its offsets hold no record. Once accepted, the
-    records that are there are counted."""
+    """Offsets of a range hold no record; once accepted, the records that are there are counted."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,8 +120,7 @@ class Position:
     open_loss: Loss | None = None
     """The loss that waits for a decision; nothing is read before."""
     accepted_losses: tuple[Loss, ...] = ()
-    """Accepted losses that still affect what is read: truncations that end at ``next_offset``, and
-    missing offsets with ``next_offset`` among them."""
+    """Those that affect what is read: a truncation or missing offsets at ``next_offset``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -193,8 +186,7 @@ class Batch:
     claim_token: str | None = None
     """Random, and of the newest attempt: a ledger that was restored numbers attempts again."""
     is_of_partition: bool = False
-    """Whether it is planned as the batch of one partition alone, and may be open beside batches of
-    other partitions."""
+    """Whether it is of one partition alone, and may be open beside those of others."""
 
     @property
     def claim(self) -> tuple[int, str | None]:
@@ -300,10 +292,17 @@ class PartitionSnapshot:
     """First offset Kafka still holds."""
     end: int
     """First offset not yet readable: the last stable offset under read_committed."""
+    unstable: int = 0
+    """Offsets from there on that are written: of open transactions, and what lies behind them."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.earliest <= self.end:
             raise ValueError(f"earliest {self.earliest} and end {self.end} contradict each other")
+
+    @property
+    def written_end(self) -> int:
+        """First offset not yet written: the high watermark."""
+        return self.end + self.unstable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

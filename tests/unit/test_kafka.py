@@ -151,11 +151,11 @@ def test_of_the_errors_of_connections_the_most_telling_is_shown() -> None:
 
 
 def test_a_snapshot_gives_each_request_what_the_others_left() -> None:
-    """Four requests share one timeout: if together they take longer, the call raises in time."""
+    """Five requests share one timeout: if together they take longer, the call raises in time."""
     client = SlowClient(takes_s=TIMEOUT_S / 10)
     snapshot = ask(client).snapshot(["alog"])
     assert snapshot.topics["alog"].partitions[0].end == 7
-    assert len(client.given) == 4
+    assert len(client.given) == 5
     assert client.given[0] <= TIMEOUT_S
     for earlier, later in zip(client.given, client.given[1:], strict=False):
         assert later == pytest.approx(earlier - client.takes_s)

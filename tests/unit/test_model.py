@@ -18,5 +18,5 @@ def test_an_offset_range_is_never_empty_or_negative() -> None:
     with pytest.raises(ValueError, match="contradict"):
         PartitionSnapshot(earliest=5, end=4)
     for topic, partition in (("", 0), ("alog", -1)):
-        with pytest.raises(ValueError, match=r"name|negative"):
+        with pytest.raises(ValueError, match=r"no partition"):
             TopicPartition(topic=topic, partition=partition)

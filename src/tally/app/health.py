@@ -104,6 +104,12 @@ class Findings:
     """Those of them that Kafka got before ``overdue_before``."""
     overdue_before: datetime
     """What is older should have been counted, by the schedule and the patience of a batch."""
+    are_ahead: bool = False
+    """Whether some of the due ones have timestamps of the future, and wait since the last plan."""
+    unstable_offsets: int = 0
+    """Offsets that an open transaction holds up."""
+    was_planned: bool = True
+    """Whether it was ever planned, or is blocked; also where that is not known."""
     open_batches: Sequence[BatchRecord]
     """The minute batches that are planned and not committed."""
     understood: Understood
@@ -172,6 +178,15 @@ def _late(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
     """
     before, health = found.overdue_before, Health.FAIL
     batch = min(found.open_batches, key=lambda one: one.planned_at, default=None)
+    next_step = (
+        f"see why the DAG {pipeline.name} does not count (its pool, Airflow's scheduler), or: "
+        f"tally run --pipeline {pipeline.name} --all"
+    )
+    if 0 < max(found.overdue_offsets, found.due_offsets) <= found.unstable_offsets:
+        next_step = (
+            "end the transaction that is open, behind which nothing can be read: "
+            "kafka-transactions --bootstrap-server BROKER:9092 find-hanging shows those that hang"
+        )
     if batch is not None and batch.planned_at < before:
         waits = (
             f"batch {batch.batch_id} waits to be committed since "
@@ -187,15 +202,18 @@ def _late(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
         waits = (
             f"no batch is planned of {plural(found.due_offsets, 'offset')} from before "
             f"{found.due_before:%Y-%m-%d %H:%M:%S} UTC"
+            + (" or with timestamps of the future" if found.are_ahead else "")
         )
+    elif not found.was_planned:
+        health = Health.WARN
+        waits = "nothing was ever planned: where counting begins is not fixed before"
     else:
         return
     yield Problem(
         reason=ProblemReason.LATE,
         health=health,
         detail=waits,
-        next_step=f"see why the DAG {pipeline.name} does not count (its pool, Airflow's "
-        f"scheduler), or: tally run --pipeline {pipeline.name} --all",
+        next_step=next_step,
     )
 
 

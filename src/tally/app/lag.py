@@ -1,6 +1,9 @@
 """What waits in Kafka to be counted: all of it, and what should have been counted by now."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import NamedTuple
 
 from tally.config.pipeline import Pipeline
 from tally.model import (
@@ -11,12 +14,14 @@ from tally.model import (
     Position,
     TopicPartition,
 )
+from tally.pipeline.context import KafkaPort
 from tally.planning.blocks import OTHER_RECORDS, Block
 
 
 def lag(
     pipeline: Pipeline,
-    position: Position | None,
+    where: TopicPartition,
+    known: Mapping[str, KnownTopic],
     held: PartitionSnapshot | None,
     blocks: Sequence[Block],
 ) -> int | None:
@@ -26,18 +31,29 @@ def lag(
 
     Args:
         pipeline: The pipeline.
-        position: What the ledger has of the partition; None for a new one.
+        where: The partition.
+        known: The ledger's topics.
         held: What Kafka holds of it; None when Kafka did not say.
         blocks: Why it is not read.
     """
     if held is None:
         return None
     if any(block.reason in OTHER_RECORDS for block in blocks):
-        return held.end - held.earliest
-    if position is not None:
-        return held.end - _uncounted_from(position, held)
-    # A partition that the pipeline has not read yet begins at its start.
-    return {"earliest": held.end - held.earliest, "latest": 0}.get(str(pipeline.start))
+        return held.written_end - held.earliest
+    if where.topic not in known and isinstance(pipeline.start, datetime):
+        return None
+    return held.written_end - _first(pipeline, where, known, held)
+
+
+class Waits(NamedTuple):
+    """What of a partition is to be counted: the half-open range of its offsets."""
+
+    first: int
+    end: int
+
+    def before(self, until: int | None) -> int:
+        """How many of them are before an offset; all when None."""
+        return max(0, (self.end if until is None else min(until, self.end)) - self.first)
 
 
 def waiting(
@@ -45,38 +61,62 @@ def waiting(
     known: Mapping[str, KnownTopic],
     kafka: KafkaSnapshot,
     partitions: Iterable[TopicPartition],
-) -> list[TopicPartition]:
+) -> dict[TopicPartition, Waits]:
     """Those of the partitions in which something is to be counted."""
-    return [
-        where
+    found = {
+        where: Waits(_first(pipeline, where, known, held), held.written_end)
         for where in partitions
-        if (held := kafka.partition(where)) and _first(pipeline, where, known, held) < held.end
-    ]
+        if (held := kafka.partition(where))
+    }
+    return {where: waits for where, waits in found.items() if waits.first < waits.end}
 
 
-def late_offsets(
-    pipeline: Pipeline,
-    where: TopicPartition,
-    known: Mapping[str, KnownTopic],
-    kafka: KafkaSnapshot,
-    late_until: Mapping[TopicPartition, int | None],
-) -> int:
-    """Offsets of a partition that wait since before a time.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lateness:
+    """Since when what waits in Kafka has waited, by the timestamps of its records."""
 
-    Args:
-        pipeline: The pipeline.
-        where: The partition.
-        known: The ledger's topics.
-        kafka: What Kafka holds.
-        late_until: The first offset of each waiting partition that Kafka got at that time or
-            later; None when there is none.
-    """
-    held = kafka.partition(where)
-    if held is None or where not in late_until:
-        return 0
-    until = late_until[where]
-    end = held.end if until is None else min(until, held.end)
-    return max(0, end - _first(pipeline, where, known, held))
+    due_before: datetime
+    """A batch should have been planned of what Kafka got before."""
+    overdue_before: datetime
+    """What Kafka got before should have been counted."""
+    due_until: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    """The first offset that is not due, of partitions that wait; None when all are."""
+    overdue_until: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    """The same of what is overdue, of partitions in which something is due."""
+    are_ahead: bool = False
+    """Whether some are due only because they have timestamps of the future, which say no age, and
+    nothing was planned lately."""
+
+    def ask(
+        self,
+        kafka: KafkaPort,
+        waits: Mapping[TopicPartition, Waits],
+        now: datetime,
+        last_planned_at: datetime | None,
+    ) -> "Lateness":
+        """The same with what Kafka says of the partitions that wait."""
+        due = dict(kafka.offsets_at(waits, self.due_before))
+        ahead: list[TopicPartition] = []
+        if last_planned_at is not None and last_planned_at < self.due_before:
+            undue = [where for where in waits if not waits[where].before(due[where])]
+            until = kafka.offsets_at(undue, now) if undue else {}
+            ahead = [where for where in undue if not waits[where].before(until[where])]
+            due |= dict.fromkeys(ahead)
+        late = [where for where in waits if waits[where].before(due[where])]
+        overdue = kafka.offsets_at(late, self.overdue_before) if late else {}
+        return replace(self, due_until=due, overdue_until=overdue, are_ahead=bool(ahead))
+
+    def due_offsets(self, waits: Mapping[TopicPartition, Waits]) -> int:
+        """How many of the offsets that wait are due."""
+        return _late(waits, self.due_until)
+
+    def overdue_offsets(self, waits: Mapping[TopicPartition, Waits]) -> int:
+        """How many of the offsets that wait are overdue."""
+        return _late(waits, self.overdue_until)
+
+
+def _late(waits: Mapping[TopicPartition, Waits], until: Mapping[TopicPartition, int | None]) -> int:
+    return sum(of.before(until[where]) for where, of in waits.items() if where in until)
 
 
 def _first(
@@ -85,12 +125,13 @@ def _first(
     known: Mapping[str, KnownTopic],
     held: PartitionSnapshot,
 ) -> int:
-    """The first offset that waits; the end of a new partition whose start is not known here."""
+    """The first offset that waits; the end in a new topic whose start is not known here."""
     topic = known.get(where.topic)
-    position = topic.positions.get(where.partition) if topic else None
-    if position is not None:
-        return _uncounted_from(position, held)
-    return held.earliest if pipeline.start == "earliest" else held.end
+    if topic is None:
+        return held.earliest if pipeline.start == "earliest" else held.written_end
+    position = topic.positions.get(where.partition)
+    # Of a partition that the topic has gained since all is due.
+    return held.earliest if position is None else _uncounted_from(position, held)
 
 
 def _uncounted_from(position: Position, held: PartitionSnapshot) -> int:
@@ -98,4 +139,4 @@ def _uncounted_from(position: Position, held: PartitionSnapshot) -> int:
     loss = position.open_loss
     is_truncated = loss is not None and loss.cause is LossCause.TRUNCATED
     counted = loss.range.from_offset if loss and is_truncated else position.next_offset
-    return min(held.end, max(counted, held.earliest))
+    return min(held.written_end, max(counted, held.earliest))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Self
 
 from tally.aggregates.fingerprint import fingerprint
@@ -60,6 +61,12 @@ class LedgerState:
             unshown=unshown(tx, pipeline),
             unprepared=_why_unprepared(tx, of),
         )
+
+    @property
+    def last_planned_at(self) -> datetime | None:
+        """When the newest minute batch was planned; None before the first one."""
+        newest = (*self.open_records, *([self.last] if self.last else []))
+        return max((batch.planned_at for batch in newest), default=None)
 
     def planned_until(self, where: TopicPartition) -> int | None:
         """Where the open batch of a partition ends; None when none reads it."""

@@ -14,7 +14,7 @@ from tally.app.health import (
     problems_of,
     worst_of,
 )
-from tally.app.lag import lag, late_offsets, waiting
+from tally.app.lag import Lateness, lag, waiting
 from tally.app.ledger_state import LedgerState
 from tally.app.losses import LossView
 from tally.app.newest import newest_levels
@@ -71,6 +71,9 @@ class PartitionStatus:
     lag_offsets: int | None
     """Offsets that Kafka holds and that are not counted; of a topic that was created again, all.
     Null when that is not known: Kafka did not answer, or the start follows from a time."""
+    unstable_offsets: int | None
+    """Those from ``kafka_end`` on, which an open transaction holds up; null when Kafka did not
+    say."""
     open_loss: RangeView | None
     """The lost range that waits for a decision; null when there is none."""
     blocked: BlockReason | None
@@ -169,19 +172,17 @@ def status(
         ledger = LedgerState.read(tx, pipeline)
         recent = records_committed_since(tx, pipeline.name, now - RATE_OVER)
     kafka, error = None, request.kafka_error
-    due = pipeline.due_before(now, PLAN_GRACE_S)
-    overdue = pipeline.due_before(now, pipeline.patience_s)
-    due_until: Mapping[TopicPartition, int | None] = {}
-    overdue_until = due_until
+    lateness = Lateness(
+        due_before=pipeline.due_before(now, PLAN_GRACE_S),
+        overdue_before=pipeline.due_before(now, pipeline.patience_s),
+    )
     levels: Mapping[str, int] = {}
     if request.ask_kafka and error is None:
         try:
             kafka = ctx.kafka.snapshot(pipeline.topics, read_committed=pipeline.reads_committed)
             where = _partitions(pipeline, ledger.known, kafka)
             waits = waiting(pipeline, ledger.known, kafka, where)
-            due_until = ctx.kafka.offsets_at(waits, due)
-            late = [p for p in waits if late_offsets(pipeline, p, ledger.known, kafka, due_until)]
-            overdue_until = ctx.kafka.offsets_at(late, overdue) if late else {}
+            lateness = lateness.ask(ctx.kafka, waits, now, ledger.last_planned_at)
             if not ledger.understood.has_matched:
                 levels = newest_levels(ctx.kafka, pipeline, kafka)
         except TallyError as unanswered:
@@ -192,10 +193,7 @@ def status(
         kafka_error=error,
         now=now,
         recent_records=recent,
-        due_before=due,
-        due_until=due_until,
-        overdue_before=overdue,
-        overdue_until=overdue_until,
+        lateness=lateness,
         levels=levels,
         surroundings=request.surroundings,
     )
@@ -208,20 +206,14 @@ class Facts:
 
     now: datetime
     """The time, with its zone."""
-    due_before: datetime
-    """A batch should have been planned of what Kafka got before."""
-    overdue_before: datetime
-    """What Kafka got before should have been counted."""
+    lateness: Lateness
+    """Since when what waits in Kafka has waited."""
     recent_records: int = 0
     """Records that were committed in the time over which the rate is taken."""
     kafka: KafkaSnapshot | None = None
     """The state of Kafka; None when it was not asked or did not answer."""
     kafka_error: ErrorView | None = None
     """Why Kafka did not answer; None when it has, or was not asked."""
-    due_until: Mapping[TopicPartition, int | None] = field(default_factory=dict)
-    """The first offset that is not due, of partitions that wait; None when all are."""
-    overdue_until: Mapping[TopicPartition, int | None] = field(default_factory=dict)
-    """The same of what is overdue, of partitions in which something is due."""
     levels: Mapping[str, int] = field(default_factory=dict)
     """Levels of some of the newest records, where no line was counted yet."""
     surroundings: Surroundings = UNKNOWN
@@ -239,21 +231,20 @@ def compose(pipeline: Pipeline, ledger: LedgerState, facts: Facts) -> StatusView
     total = sum(p.lag_offsets or 0 for p in partitions) if kafka else None
     readable = [p for p in partitions if p.blocked is None]
 
-    def late(until: Mapping[TopicPartition, int | None]) -> int:
-        if kafka is None:
-            return 0
-        return sum(late_offsets(pipeline, p.where, ledger.known, kafka, until) for p in readable)
-
+    waits = waiting(pipeline, ledger.known, kafka, [p.where for p in readable]) if kafka else {}
     found = Findings(
         kafka_error=error,
         blocks=blocks,
         unprepared=ledger.unprepared,
         open_losses=ledger.losses,
         lag_offsets=sum(p.lag_offsets or 0 for p in readable) if kafka else None,
-        due_offsets=late(facts.due_until),
-        due_before=facts.due_before,
-        overdue_offsets=late(facts.overdue_until),
-        overdue_before=facts.overdue_before,
+        due_offsets=facts.lateness.due_offsets(waits),
+        due_before=facts.lateness.due_before,
+        overdue_offsets=facts.lateness.overdue_offsets(waits),
+        overdue_before=facts.lateness.overdue_before,
+        are_ahead=facts.lateness.are_ahead,
+        unstable_offsets=sum(p.unstable_offsets or 0 for p in readable),
+        was_planned=kafka is None or bool(blocks or ledger.known),
         open_batches=ledger.open_records,
         understood=ledger.understood,
         alternating=ledger.alternating,
@@ -335,7 +326,8 @@ def _partition(
         planned_until=ledger.planned_until(where),
         kafka_earliest=held.earliest if held else None,
         kafka_end=held.end if held else None,
-        lag_offsets=lag(pipeline, position, held, covers),
+        lag_offsets=lag(pipeline, where, ledger.known, held, covers),
+        unstable_offsets=held.unstable if held else None,
         open_loss=RangeView.of(loss.range) if loss else None,
         blocked=covers[0].reason if covers else None,
     )

@@ -43,7 +43,7 @@ class WaitingView:
     status: StatusView
     """The status."""
     oldest: tuple[WaitingPartition, ...]
-    """The oldest uncounted record of each partition that was read before and has one; in order."""
+    """The oldest uncounted record of each partition that has one; in order."""
     times_error: ErrorView | None
     """Why the times of some of them are not known; null when Kafka has answered."""
 
@@ -94,9 +94,9 @@ def waiting(
         on_unanswered=on_unanswered,
     )
     first = {
-        p.where: p.kafka_end - p.lag_offsets
+        p.where: p.kafka_end + (p.unstable_offsets or 0) - p.lag_offsets
         for p in view.partitions
-        if p.lag_offsets and p.next_offset is not None and p.kafka_end is not None
+        if p.lag_offsets and p.kafka_end is not None
     }
     errors: list[TallyError] = []
     times: Mapping[TopicPartition, datetime | None] = {}

@@ -79,21 +79,17 @@ class Kafka:
             for name, description in described.items()
             for partition in description.partitions
         ]
-        earliest = self._offsets({p: OffsetSpec.earliest() for p in partitions}, deadline)
-        ends = self._offsets(
-            {p: OffsetSpec.latest() for p in partitions}, deadline, read_committed=read_committed
-        )
+        firsts = self._offsets({p: OffsetSpec.earliest() for p in partitions}, deadline)
+        latest = {p: OffsetSpec.latest() for p in partitions}
+        ends = self._offsets(latest, deadline, read_committed=read_committed)
+        written = self._offsets(latest, deadline) if read_committed else ends
         return KafkaSnapshot(
             cluster_id=self._cluster_id(next(iter(described), None), deadline),
             topics={
                 name: TopicSnapshot(
                     topic_id=str(description.topic_id),
                     partitions={
-                        p.id: PartitionSnapshot(
-                            # Retention may run between the two requests; the later answer is right.
-                            earliest=min(earliest[name, p.id], ends[name, p.id]),
-                            end=ends[name, p.id],
-                        )
+                        p.id: _held(*(of[name, p.id] for of in (firsts, ends, written)))
                         for p in description.partitions
                     },
                 )
@@ -317,3 +313,13 @@ class Kafka:
             ).offset
             for p, future in futures.items()
         }
+
+
+def _held(earliest: int, end: int, written_end: int) -> PartitionSnapshot:
+    """What three requests, one after the other, have said of a partition.
+
+    Retention may pass by between them, and pass by the first record of an open transaction: the
+    last stable offset is then before the earliest one, and nothing can be read.
+    """
+    end = min(max(earliest, end), written_end)
+    return PartitionSnapshot(earliest=min(earliest, end), end=end, unstable=written_end - end)

@@ -113,10 +113,9 @@ def _ask_kafka(ctx: Context, pipeline: Pipeline) -> _Facts:
 def _counted_before(ctx: Context, pipeline: Pipeline, new: Sequence[str]) -> frozenset[str]:
     """New topics of which this ledger has mirrored offsets: it was restored since.
 
-    From the earliest record, or from a time, it begins where it began before. Whoever may not read
-    the group is not warned.
+    Whoever may not read the group is not warned.
     """
-    if not new or pipeline.start != "latest":
+    if not new:
         return frozenset()
     with ctx.database.transaction(read_only=True) as tx:
         ledger = ledger_id(tx)

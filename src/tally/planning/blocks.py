@@ -145,16 +145,13 @@ def not_begun(pipeline: str, topic: str, start: datetime) -> Block:
     )
 
 
-def missing_partition(
-    partition: TopicPartition, known: KnownTopic, snapshot: TopicSnapshot
-) -> Block:
+def missing_partition(partition: TopicPartition, known: int, snapshot: TopicSnapshot) -> Block:
     """The block of a partition that Kafka leaves out and the ledger knows."""
     return Block(
         topic=partition.topic,
         partition=partition.partition,
         reason=BlockReason.PARTITION_MISSING,
-        detail=f"the ledger knows {len(known.positions)} partitions, "
-        f"Kafka answers {len(snapshot.partitions)}",
+        detail=f"the ledger knows {known} partitions, Kafka answers {len(snapshot.partitions)}",
         next_step="check the brokers; a topic never loses a partition",
     )
 

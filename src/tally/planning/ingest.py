@@ -84,7 +84,8 @@ def plan_ingest(
         kafka: What Kafka says of them.
         starts: Where counting begins, for each partition of each new topic; None when the
             pipeline's start has not come yet.
-        counted_before: New topics that the ledger has counted before it was restored.
+        counted_before: New topics that the ledger has counted before it was restored. What Kafka no
+            longer holds of these is lost, as it is of a partition that a known topic has gained.
     """
     parts = [
         _plan_topic(pipeline, topic, known.get(topic), kafka, starts, counted_before)
@@ -117,53 +118,43 @@ def _plan_topic(
         block = identity_block(pipeline.name, topic, known, kafka.cluster_id, snapshot.topic_id)
         if block is not None:
             return Plan(blocks=(block,))
-        return _plan_known_topic(pipeline, topic, known, snapshot)
-    if topic in counted_before:
+        return _plan_partitions(pipeline, topic, known, snapshot, {})
+    if topic in counted_before and pipeline.start == "latest":
         return Plan(blocks=(forgotten(pipeline.name, topic),))
     if starts is None and isinstance(pipeline.start, datetime):
         return Plan(blocks=(not_begun(pipeline.name, topic, pipeline.start),))
-    return _plan_new_topic(topic, snapshot, starts or {}, pipeline.max_records_per_partition)
+    begins = starts or {}
+    if topic in counted_before:
+        begins = {p: at for p, at in begins.items() if not _is_earliest(at, kafka.partition(p))}
+    plan = _plan_partitions(pipeline, topic, None, snapshot, begins)
+    return replace(plan, new_topics={topic: snapshot.topic_id})
 
 
-def _plan_new_topic(
-    topic: str, snapshot: TopicSnapshot, starts: Mapping[TopicPartition, int], limit: int
+def _is_earliest(offset: int, held: PartitionSnapshot | None) -> bool:
+    return held is not None and offset == held.earliest
+
+
+def _plan_partitions(
+    pipeline: Pipeline,
+    topic: str,
+    known: KnownTopic | None,
+    snapshot: TopicSnapshot,
+    starts: Mapping[TopicPartition, int],
 ) -> Plan:
-    new = [
-        NewPartition(partition=partition, start_offset=starts[partition])
-        for partition in (
-            TopicPartition(topic=topic, partition=n) for n in sorted(snapshot.partitions)
-        )
-    ]
-    ranges = [
-        _next_range(
-            p.partition,
-            Position(start_offset=p.start_offset, next_offset=p.start_offset),
-            snapshot.partitions[p.partition.partition].end,
-            limit,
-        )
-        for p in new
-    ]
-    return Plan(
-        new_topics={topic: snapshot.topic_id},
-        new_partitions=tuple(new),
-        ranges=tuple(r for r in ranges if r is not None),
-    )
-
-
-def _plan_known_topic(
-    pipeline: Pipeline, topic: str, known: KnownTopic, snapshot: TopicSnapshot
-) -> Plan:
+    """What is read of a topic's partitions; a new one without a start is due from offset 0 on."""
     new, ranges, losses, restored, blocks = [], [], [], [], []
-    for number in sorted(known.positions.keys() | snapshot.partitions.keys()):
+    positions = known.positions if known else {}
+    for number in sorted(positions.keys() | snapshot.partitions.keys()):
         partition = TopicPartition(topic=topic, partition=number)
         held = snapshot.partitions.get(number)
         if held is None:
-            blocks.append(missing_partition(partition, known, snapshot))
+            blocks.append(missing_partition(partition, len(positions), snapshot))
             continue
-        position = known.positions.get(number)
+        position = positions.get(number)
         if position is None:
-            position = Position(start_offset=held.earliest, next_offset=held.earliest)
-            new.append(NewPartition(partition=partition, start_offset=held.earliest))
+            begin = starts.get(partition, 0)
+            position = Position(start_offset=begin, next_offset=begin)
+            new.append(NewPartition(partition=partition, start_offset=begin))
         if (loss := _find_loss(partition, position, held, sparse=pipeline.is_sparse)) is not None:
             losses.append(loss)
             blocks.append(lost(pipeline.name, loss))
@@ -194,9 +185,10 @@ def _find_loss(
     at, pending = position.next_offset, position.open_loss
     accepted = _accepted(position, LossCause.TRUNCATED)
     if pending is not None and pending.cause is LossCause.TRUNCATED:
-        return _loss(LossCause.TRUNCATED, partition, min(held.end, pending.range.from_offset), at)
-    if held.end < min([at, *(r.from_offset for r in accepted)]):
-        return _loss(LossCause.TRUNCATED, partition, held.end, at)
+        fell_to = min(held.written_end, pending.range.from_offset)
+        return _loss(LossCause.TRUNCATED, partition, fell_to, at)
+    if held.written_end < min([at, *(r.from_offset for r in accepted)]):
+        return _loss(LossCause.TRUNCATED, partition, held.written_end, at)
     if held.earliest > at:
         return _loss(LossCause.EXPIRED, partition, at, held.earliest)
     if pending is not None and pending.cause is LossCause.MISSING and not sparse:
@@ -247,9 +239,9 @@ def first_offsets(
         if start == "earliest":
             starts[partition] = held.earliest
         elif start == "latest" or (found := looked_up[partition]) is None:
-            starts[partition] = held.end
+            starts[partition] = held.written_end
         else:
-            starts[partition] = min(max(found, held.earliest), held.end)
+            starts[partition] = min(max(found, held.earliest), held.written_end)
     return starts
 
 

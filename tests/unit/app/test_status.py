@@ -8,6 +8,7 @@ import pytest
 from tests.unit.values import AT, batch, kafka, known, pipeline, span
 
 from tally.app.health import Health, Surroundings, worst_of
+from tally.app.lag import Lateness
 from tally.app.ledger_state import LedgerState
 from tally.app.status import Facts, StatusView, compose
 from tally.app.views import ErrorView
@@ -15,7 +16,7 @@ from tally.app.waiting import WaitingPartition, WaitingView
 from tally.errors import KafkaUnavailableError
 from tally.model import KafkaSnapshot, KnownTopic, Loss, LossCause
 
-NOW = Facts(now=AT, due_before=AT, overdue_before=AT)
+NOW = Facts(now=AT, lateness=Lateness(due_before=AT, overdue_before=AT))
 LOST = Loss(cause=LossCause.EXPIRED, range=span(1, 4))
 NO_START = (None, None)
 
