@@ -32,7 +32,8 @@ BEGINS_A_LINE: Final = (
 the line before: it begins with a byte order mark, a date, a clock or a JSON object."""
 
 OFFSET: Final = (
-    r"\A(?:[.,:][0-9]+)*+ ?(Z|z|UTC|GMT|[+-](?:0[0-9]|1[0-8])(?::?[0-5][0-9])?+)"
+    r"\A(?:[.,:][0-9]+)*+ ?(Z|z|UTC|GMT"
+    r"|[+-](?:(?:0[0-9]|1[0-7])(?::?[0-5][0-9])?+|18(?::?00)?+))"
     r"(?![A-Za-z0-9+-]|:[0-9])"
 )
 """Java's and Python's pattern of what stands behind a time with an offset: a fraction, or whatever
