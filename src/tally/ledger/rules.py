@@ -32,8 +32,11 @@ class Understood:
 
     @property
     def ratio(self) -> float:
-        """The share of lines that could not be understood, 0 to 1; 0 of nothing."""
-        return self.malformed / self.lines if self.lines else 0.0
+        """The share of lines that could not be understood, 0 to 1; 0 of nothing.
+
+        It is 1 where no record begins a line: then the beginning of lines is not understood.
+        """
+        return self.malformed / self.lines if self.lines else float(self.records > 0)
 
     @property
     def lines(self) -> int:
