@@ -233,8 +233,7 @@ def judged(
     )
     begins_none = reason in continuation_reasons(pipeline.format, pipeline.time_rule)
     line = line_of(value or b"", pipeline.format)
-    whole = re.match(BEGINS_A_LINE, line.decode("utf-8", "replace"))
-    continues = pipeline.leaves_continuations and begins_none and not whole
+    continues = pipeline.leaves_continuations and begins_none and not begins_a_line(line)
     reason = None if continues else reason
     aggregate = Aggregate.of(pipeline)
     labels = {}
@@ -253,6 +252,11 @@ def judged(
     group = Group.of(partition, offset, minute, size, seconds, is_malformed=is_bad, **labels)
     group["continuations"] = int(continues)
     return reason, group
+
+
+def begins_a_line(line: bytes) -> bool:
+    """Whether a record that cannot be understood looks like the beginning of a line."""
+    return re.match(BEGINS_A_LINE, line.decode("utf-8", "replace"), re.ASCII) is not None
 
 
 def _fields(value: bytes, line_format: LineFormat, labels: Sequence[str]) -> dict[str, str]:

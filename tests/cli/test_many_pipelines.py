@@ -7,6 +7,9 @@ import pytest
 from tally.aggregates.fingerprint import fingerprint
 from tally.app.status import StatusRequest, status
 from tally.errors import UnansweredError
+from tally.model import OffsetRange
+from tally.pipeline.replay import run_or_replan, run_replay
+from tally.planning.replay_request import RangesAsked
 from tests.cli.conftest import LINE, Call, commit
 from tests.world import World
 
@@ -187,13 +190,76 @@ def test_levels_of_which_no_line_was_ever_counted_are_told(tally: Call, world: W
     assert tally("status", "--json", "--check").ends(0).document["understood"]["has_matched"]
 
 
+PARTITIONS = 21
+"""One more than the plans that are recent: by their number, batches of partitions are none."""
+
+
+def commit_each(world: World, lines: dict[int, list[str]]) -> None:
+    """Plan and count lines of several partitions."""
+    for partition, of_partition in lines.items():
+        world.produce(of_partition, partition)
+    list(run_or_replan(world.context(world.reader), [b.batch_id for b in world.plan().batches]))
+
+
+@pytest.mark.parametrize("delivery", ["batch", "partition"])
 def test_two_installations_that_count_by_other_rules_in_turn_are_told(
-    tally: Call, world: World
+    tally: Call, world: World, delivery: str
 ) -> None:
     """Each counts right, and what the result means changes from minute to minute."""
+    world.add_partitions(PARTITIONS)
     for levels in (["ERROR"], ["WARN"]) * 2:
-        world.configure(levels=levels)
+        world.configure(levels=levels, delivery=delivery)
         assert "rules-alternate" not in tally("status", "--json").stdout
-        commit(world, LINE)
+        commit_each(world, {partition: [LINE] for partition in range(PARTITIONS)})
     told = tally("status", "--json", "--check").ends(1).document
     assert [one["reason"] for one in told["problems"]] == ["nothing-matched", "rules-alternate"]
+
+
+def test_a_plan_of_which_rules_change_half_way_is_one_change(tally: Call, world: World) -> None:
+    """A correction; but if each plan is shared by two installations, its rules alternate."""
+    world.configure(delivery="partition")
+    for of_partition in (["ERROR"] * 2, ["ERROR", "WARN"], ["WARN"] * 2, ["WARN"] * 2):
+        _count_by(world, of_partition)
+    assert "rules-alternate" not in tally("status", "--json").stdout
+    for _ in range(2):
+        _count_by(world, ["ERROR", "WARN"])
+    assert "rules-alternate" in tally("status", "--json").stdout
+
+
+def _count_by(world: World, levels: list[str]) -> None:
+    """Count a line of each partition in one plan, each by the rules of its own level."""
+    for partition in range(len(levels)):
+        world.produce([LINE], partition)
+    for batch, level in zip(world.plan().batches, levels, strict=True):
+        world.configure(levels=[level])
+        world.run(batch.batch_id)
+
+
+def test_all_partitions_of_the_latest_plans_say_what_is_malformed(
+    tally: Call, world: World
+) -> None:
+    """Also where each is a batch by itself, more of them than plans; older plans say nothing."""
+    world.add_partitions(PARTITIONS)
+    world.configure(delivery="partition")
+    for _ in range(2):
+        lines = {partition: [LINE] for partition in range(1, PARTITIONS)}
+        commit_each(world, {0: ["what is this"] * 30} | lines)
+    told = tally("status", "--json", "--check").ends(1).document
+    assert told["understood"] == {"records": 100, "malformed": 60} | NOTHING_LEFT_OUT
+    assert [one["reason"] for one in told["problems"]] == ["malformed"]
+    for _ in range(20):
+        commit_each(world, {0: [LINE], 1: [LINE]})
+    told = tally("status", "--json", "--check").ends(0).document
+    assert told["understood"] == {"records": 40, "malformed": 0} | NOTHING_LEFT_OUT
+
+
+def test_a_replay_does_not_hide_what_is_malformed_now(tally: Call, world: World) -> None:
+    """What it reads again was read before; 4 of the 6 records of minute batches are malformed."""
+    commit(world, LINE, LINE)
+    commit(world, *["what is this"] * 4)
+    where = OffsetRange(partition=world.partition(0), from_offset=0, until_offset=2)
+    requested = world.ask_replay(RangesAsked(ranges=(where,)))
+    assert [ran.committed for ran in run_replay(world.context(world.reader), requested.replay_id)]
+    told = tally("status", "--json", "--check").ends(1).document
+    assert told["understood"] == {"records": 6, "malformed": 4} | NOTHING_LEFT_OUT
+    assert [one["reason"] for one in told["problems"]] == ["malformed"]

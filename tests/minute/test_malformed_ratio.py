@@ -12,6 +12,7 @@ from tests.world import World
 pytestmark = pytest.mark.stack
 
 NONSENSE = "what is this"
+INVALID = "2017-13-30 14:09:00 ERROR"
 TRACE = "\tat org.example.Shop.sell(Shop.java:12)"
 
 
@@ -74,8 +75,7 @@ def test_a_replay_stops_under_new_rules_alone(world: World) -> None:
 def test_continuation_lines_are_unmatched_and_no_dead_letters(world: World) -> None:
     """However many they are; nor do they hide that most of the others are malformed."""
     world.configure(continuation_lines="unmatched")
-    invalid = "2017-13-30 14:09:00 ERROR"
-    batch_id = world.planned([TRACE] * 1000 + [invalid] * 2 + [ERROR]).batch_id
+    batch_id = world.planned([TRACE] * 1000 + [INVALID] * 2 + [ERROR]).batch_id
     with pytest.raises(MalformedFloodError, match=r"2 of 3 records .* without continuation lines"):
         world.run(batch_id)
     world.configure(max_malformed_ratio=0.7)
@@ -87,7 +87,6 @@ def test_continuation_lines_are_unmatched_and_no_dead_letters(world: World) -> N
     assert (read.lines, read.malformed, round(read.ratio, 2)) == (3, 2, 0.67)
     assert [letter["reason"] for letter in world.dead_letters()] == ["time-invalid"] * 2
     assert audited(world) == {AT: 1}
-    count(world, [TRACE] * 1000)  # rules that have matched a line are trusted with it
 
 
 def test_a_format_in_which_no_line_begins_stops(world: World) -> None:
@@ -101,3 +100,24 @@ def test_a_format_in_which_no_line_begins_stops(world: World) -> None:
     world.configure(continuation_lines="malformed")  # and stops for that
     with pytest.raises(MalformedFloodError, match="1000 of 1000 records"):
         world.run(batch_id)
+    world.configure(continuation_lines="unmatched", max_malformed_ratio=1)  # they are no lines
+    assert world.run(batch_id).committed
+    world.configure(max_malformed_ratio=0.5)  # and no line was understood in any batch
+    with pytest.raises(MalformedFloodError, match="1000 of 1000 records"):
+        world.run(world.planned([INVALID] * 1000).batch_id)
+
+
+def test_lines_that_begin_in_another_way_stop_whatever_was_understood(world: World) -> None:
+    """The producer's format has changed: nothing of it is committed as nothing, nor replayed so."""
+    world.configure(continuation_lines="unmatched")
+    count(world, [ERROR] * 1000, [TRACE] * 999)  # fewer say little
+    batch_id = world.planned(["ERROR: it is 14:09:08, some message"] * 1000).batch_id
+    with pytest.raises(MalformedFloodError, match="none of 1000 records begins a line") as stopped:
+        world.run(batch_id)
+    assert "max_malformed_ratio = 1" in stopped.value.next_step
+    assert world.offsets()[0] == (0, 1999)
+    world.configure(max_malformed_ratio=1)
+    assert world.run(batch_id).committed
+    world.configure(max_malformed_ratio=0.5)  # what was counted by the same rules may be replayed
+    assert [ran.committed for ran in replay(world, asked(world, (1999, 2999)))] == [True]
+    assert audited(world) == {AT: 1000}

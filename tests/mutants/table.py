@@ -992,9 +992,16 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a batch without a line stops",
-        where="tally.pipeline.understanding:check_understood",
-        before="read.lines > 0 and ",
-        after="",
+        where="tally.ledger.rules:Understood.ratio",
+        before="float(self.records > 0)",
+        after="0.0",
+        tests=(RATIO,),
+    ),
+    Mutant(
+        guard="a batch without a line stops whatever its rules have understood before",
+        where="tally.pipeline.understanding:_is_trusted",
+        before="if not read.lines:",
+        after="if False:",
         tests=(RATIO,),
     ),
     Mutant(

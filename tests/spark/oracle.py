@@ -183,9 +183,11 @@ def _offset(behind: str) -> timedelta | None:
     if re.match(r"(Z|z|UTC|GMT)(?![-+0-9A-Za-z]|:[0-9])", rest):
         return timedelta()
     said = re.match(r"([+-])(\d\d)(?::?(\d\d))?(?![-+0-9A-Za-z]|:[0-9])", rest, re.ASCII)
-    if said is None or int(said[2]) > 18 or int(said[3] or 0) > 59:
+    if said is None or int(said[3] or 0) > 59:
         return None
     ahead = timedelta(hours=int(said[2]), minutes=int(said[3] or 0))
+    if ahead > timedelta(hours=18):
+        return None
     return -ahead if said[1] == "-" else ahead
 
 

@@ -19,6 +19,7 @@ from tally.lines.places import place_of
 from tally.lines.time_rule import TimeRule
 from tally.spark.line_columns import LineReader
 from tests.campaigns import share
+from tests.python_reader import begins_a_line
 from tests.spark.examples import (
     COUNTED,
     FIXED_EXAMPLES,
@@ -200,19 +201,67 @@ def test_a_filter_may_have_many_values(spark: SparkSession) -> None:
 TRACE = (
     b"java.lang.IllegalStateException: 2017-07-30 14:09:08 ERROR is not at the start",
     b"\tat org.example.Shop.sell(Shop.java:12)",
+    b"\x1b[31m\tat org.example.Shop.sell(Shop.java:12)\x1b[0m",
+    b"Caused by: java.io.IOException: [30/Jul/2017:14:09:08 +0000] is no time",
+    b"\t... 12 more",
+    b"Traceback (most recent call last):",
+    b'  File "shop.py", line 3, in sell',
+    b"    time = 1501423748",
+    b"ValueError: invalid literal for int() with base 10: '7'",
+    b"goroutine 1 [running]:",
+    b"E123 is no number",
+    b"    where time='2017-07-30 14:09:08' and level = 3",
+    b'    "time": "2017-07-30T14:09:08Z",',
+    b"    ],",
     b"",
     b"    }",
     b"{",
+    b"[",
     b"\xff",
+    "\u0662\u0660\u0661\u0667-\u0660\u0667-\u0663\u0660 no ASCII digits".encode(),
+    b"\x1b[31m" * 10 + b"2017-07-30 14:09:08 ERROR has more colours than there are",
 )
+"""Lines that continue the one before."""
 DAMAGED = (
     b'{"time"',
     "\ufeff2017-07-30 14:09:08 ERROR x".encode(),
     b"[2017/07/30 14:09:08] ERROR x",
     b"14:09:08 ERROR x",
     b"Jul 30 14:09:08 ERROR x",
+    b"Jul  4 14:09:08 host sshd[7]: x",
+    b"Jul 4 14:09:08 host sshd[7]: x",
+    b"[Sun Dec 04 04:47:44 2005] [error] x",
+    b"\x1b[1m\x1b[38;5;9m2017-07-30 14:09:08 ERROR x\x1b[0m",
+    b"\x1b[mE0730 14:09:08.123456  1234 cart.cc:138] x",
+    b"E0730 14:09:08.123456  1234 cart.cc:138] x",
+    b"D20170730 14:09:08.123456  1234 cart.cc:138] x",
+    b"<34>1 - host x",
+    b"<134>Oct 11 22:14:15 host x",
+    b'[{"time":"2017-07-30T14:09:08Z"}]',
+    b'time="2017-07-30T14:09:08Z" level=error',
+    b"timestamp=1501423748 x",
+    b"ts=2017-07-30T14:09:08Z x",
+    b"level=error x",
+    b"lvl=eror x",
+    b"severity=ERROR x",
+    b"1501423748 ERROR x",
+    b"[1501423748123] ERROR x",
+    b"1501423748.123 ERROR x",
+    b"10.0.0.7 - - [30/Jul/2017:14:09:08 +0000] x",
+    b'shop:443 "10.0.0.7" - anna [30/Jul/2017:14:09:08 +0000] x',
 )
 """Lines of another format, or that something has damaged; they are no part of a stack trace."""
+BEGIN_ANYHOW = {"text", "openstack", "bgl", "thunderbird", "hpc"}
+"""Formats whose lines begin like any text: with a word or a number of their own."""
+
+
+def test_the_beginning_of_a_line_is_known_in_python_too() -> None:
+    """The reader of most tests tells the same lines; and the examples of all formats begin one."""
+    assert [line for line in TRACE if begins_a_line(line)] == []
+    assert [line for line in DAMAGED if not begins_a_line(line)] == []
+    examples = {name: of.example.encode() for name, of in CATALOGUE.items() if of.example}
+    begin_none = {name for name, line in examples.items() if not begins_a_line(line)}
+    assert begin_none == BEGIN_ANYHOW
 
 
 def test_a_record_that_begins_no_line_is_left_out(spark: SparkSession) -> None:

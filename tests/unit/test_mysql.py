@@ -93,9 +93,10 @@ def test_a_server_that_accepts_and_stays_silent_is_not_waited_for() -> None:
 
 
 def test_the_ledgers_time_is_that_of_the_clock_without_its_zone() -> None:
-    """The ledger's times come from the clock that was handed in; the machine's is in UTC."""
+    """It comes from the clock that was handed in, once a transaction; the machine's is in UTC."""
     clock = ManualClock(datetime(2026, 11, 20, 12, tzinfo=UTC))
     tx = Transaction(pymysql.connect(defer_connect=True), clock)
-    clock.sleep(60)
-    assert tx.now() == datetime(2026, 11, 20, 12, 1)  # noqa: DTZ001 - as MySQL takes it
+    for _ in range(2):
+        clock.sleep(60)
+        assert tx.now() == datetime(2026, 11, 20, 12, 1)  # noqa: DTZ001 - as MySQL takes it
     assert SystemClock().now().tzinfo is UTC

@@ -20,7 +20,7 @@ def fingerprint(pipeline: Pipeline) -> str:
         wanted = {key: sorted(set(values)) for key, values in pipeline.filter.items()}
         counted += f" filter {json.dumps(wanted, sort_keys=True)}"
     if pipeline.leaves_continuations:
-        counted += " continuations unmatched, beginnings malformed"
+        counted += " continuations unmatched, more beginnings malformed"
     if pipeline.labels:
         counted += f" labels {sorted(pipeline.labels)} {pipeline.label_max_chars}"
     if pipeline.measure != "count":

@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from tally.aggregates.checks import find_format
 from tally.app.losses import LossView
 from tally.app.views import ErrorView
 from tally.config.pipeline import Pipeline
@@ -234,6 +235,14 @@ def malformed_problem(pipeline: Pipeline, read: Understood) -> Problem | None:
     """What is wrong when too much of what was read last could not be understood."""
     if read.ratio <= pipeline.max_malformed_ratio:
         return None
+    if not read.lines:
+        return Problem(
+            reason=ProblemReason.MALFORMED,
+            health=Health.WARN,
+            detail=f"none of the {plural(read.records, 'record')} that were read last begins a "
+            'line, so continuation_lines = "unmatched" has left all of them out',
+            next_step=find_format(pipeline),
+        )
     return Problem(
         reason=ProblemReason.MALFORMED,
         health=Health.WARN,

@@ -60,7 +60,10 @@ class Metric(StrEnum):
         "Records of the last minute batch that begin no line and were left out.",
     )
     RATE = "records_per_second", "Records that were committed per second in the last 15 minutes."
-    RECENT_RECORDS = "recent_records", "Records of the last 20 batches under today's rules."
+    RECENT_RECORDS = (
+        "recent_records",
+        "Minute batches' records of the last 20 plans, by today's rules.",
+    )
     RECENT_DEAD_LETTERS = (
         "recent_dead_letters",
         "Records of recent_records that could not be understood.",

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
 
 from tally.ledger.rows import partition_of
@@ -11,9 +12,9 @@ from tally.model import TopicPartition
 from tally.mysql.transactions import Row, Transaction
 
 # Recent enough to describe the pipeline as it is now, and many enough for a quiet pipeline.
-RECENT_BATCHES: Final = 20
+RECENT_PLANS: Final = 20
 TURNS_MIN: Final = 3
-"""So many changes of the rules in the latest batches are more than somebody's correction."""
+"""So many changes of the rules in the latest plans are more than somebody's correction."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,8 +32,11 @@ class Understood:
 
     @property
     def ratio(self) -> float:
-        """The share of lines that could not be understood, 0 to 1; 0 of nothing."""
-        return self.malformed / self.lines if self.lines else 0.0
+        """The share of lines that could not be understood, 0 to 1; 0 of nothing.
+
+        It is 1 where no record begins a line: then the beginning of lines is not understood.
+        """
+        return self.malformed / self.lines if self.lines else float(self.records > 0)
 
     @property
     def lines(self) -> int:
@@ -44,7 +48,9 @@ NOTHING_READ: Final = Understood()
 
 
 def recently_understood(tx: Transaction, pipeline: str, fingerprint: str) -> Understood:
-    """What the latest twenty committed batches have read, as far as they follow a rule.
+    """What the minute batches of the latest twenty plans have read, as far as they follow a rule.
+
+    A replay is no part of it: what it reads again says nothing about what is read now.
 
     Args:
         tx: An open transaction.
@@ -55,11 +61,8 @@ def recently_understood(tx: Transaction, pipeline: str, fingerprint: str) -> Und
         "select coalesce(sum(s.records), 0) as records, coalesce(sum(s.malformed), 0) as malformed,"
         " coalesce(sum(s.matched), 0) as matched,"
         " coalesce(sum(s.continuations), 0) as continuations"
-        " from (select batch_id from batch where pipeline = %s and state = 'committed'"
-        f"   and kind <> 'fold' order by batch_id desc limit {RECENT_BATCHES}) as recent"
-        " join batch b using (batch_id) join segment s using (batch_id)"
-        " where b.format_fingerprint = %s",
-        (pipeline, fingerprint),
+        f" from batch b join segment s using (batch_id) {_RECENT} and b.format_fingerprint = %s",
+        (pipeline, _first_recent(tx, pipeline), fingerprint),
     )
     if row is None or not row["records"]:
         return NOTHING_READ
@@ -72,22 +75,52 @@ def recently_understood(tx: Transaction, pipeline: str, fingerprint: str) -> Und
 
 
 def alternating(tx: Transaction, pipeline: str) -> tuple[str, ...]:
-    """Who has counted the latest minute batches, where their rules went back and forth.
+    """Who has counted the minute batches of the latest twenty plans, where rules took turns.
 
     Returns:
-        Process and rule of each; empty where there is but one rule.
+        Process and rule of each; empty where the rules have changed less than three times.
     """
     rows = tx.rows(
-        "select format_fingerprint, claimed_by from batch where pipeline = %s"
-        " and state = 'committed' and kind = 'ingest' order by batch_id desc"
-        f" limit {RECENT_BATCHES}",
+        "select b.planned_at, b.format_fingerprint as rule, max(b.claimed_by) as claimed_by"
+        f" from batch b {_RECENT} group by b.planned_at, rule order by min(b.batch_id)",
+        (pipeline, _first_recent(tx, pipeline)),
+    )
+    turns, last = -1, None
+    for _, plan in groupby(rows, itemgetter("planned_at")):
+        # Where a plan's batches follow several rules, those of the plan before come first.
+        others = {row["rule"] for row in plan} - {last}
+        turns += len(others)
+        last = max(others, default=last)
+    if turns < TURNS_MIN:
+        return ()
+    by_rule = {row["rule"]: str(row["claimed_by"]) for row in rows}
+    return tuple(f"{by} ({rule})" for rule, by in sorted(by_rule.items()))
+
+
+_RECENT: Final = (
+    "where b.pipeline = %s and b.kind = 'ingest' and b.state = 'committed' and b.batch_id >= %s"
+)
+
+
+def _first_recent(tx: Transaction, pipeline: str) -> int:
+    """The first batch of the latest twenty plans.
+
+    A plan is one transaction, so its batches have one ``planned_at``. It has at most one of each
+    partition, which limits what is looked at.
+    """
+    known = tx.row(
+        "select count(*) as partitions from topic_incarnation"
+        " join partition_offset using (incarnation_id) where pipeline = %s",
         (pipeline,),
     )
-    changes = sum(a["format_fingerprint"] != b["format_fingerprint"] for a, b in pairwise(rows))
-    if changes < TURNS_MIN:
-        return ()
-    by_rule = {row["format_fingerprint"]: str(row["claimed_by"]) for row in reversed(rows)}
-    return tuple(f"{by} ({rule})" for rule, by in sorted(by_rule.items()))
+    row = tx.row(
+        "select min(first) as first from (select min(batch_id) as first from"
+        "   (select batch_id, planned_at from batch where pipeline = %s and kind = 'ingest'"
+        "    and state = 'committed' order by batch_id desc limit %s) as latest"
+        f" group by planned_at order by first desc limit {RECENT_PLANS}) as plans",
+        (pipeline, RECENT_PLANS * (known["partitions"] if known else 0)),
+    )
+    return (row and row["first"]) or 0
 
 
 def _has_matched(tx: Transaction, pipeline: str, fingerprint: str) -> bool:

@@ -23,16 +23,22 @@ AHEAD_MAX: Final = timedelta(days=7)
 """How far a line's clock may be ahead of its record's timestamp when the year follows from it."""
 
 BEGINS_A_LINE: Final = (
-    "^(?:\\uFEFF"
+    r"^(?:\x1b\[[0-9;]{0,32}m){0,9}+(?:\uFEFF"
     r"|[\[(<]?(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.](?:\d{1,2}|[A-Z][a-z]{2})[-/.]\d{2,4}"
-    r"|\d{1,2}:\d{2}:\d{2}|[A-Z][a-z]{2} [ \d]\d \d{1,2}:\d{2})"
-    r'|\s*\{\s*")'
+    r"|\d{1,2}:\d{2}:\d{2}|(?:[A-Z][a-z]{2} ){1,2}[ \d]?\d \d{1,2}:\d{2}"
+    r"|\d{2}[-/.]\d{2} \d{2}:\d{2}|\d{6} \d{6} |\d{8}[-T ]\d|\d{10})"
+    r"|[IWEFD]\d{4}(?:\d{4})? \d{2}:|<\d{1,3}>|(?:time(?:stamp)?|ts|level|lvl|severity)="
+    r"|(?:\S++ ){1,2}- \S++ \[\d{1,2}/[A-Z][a-z]{2}/\d{4}:"
+    r'|\s*(?:\[\s*)?\{\s*")'
 )
-"""Java's and Python's pattern of what is a damaged line, or one of another format, and no part of
-the line before: it begins with a byte order mark, a date, a clock or a JSON object."""
+"""Java's and Python's pattern (ASCII) of what is a damaged line, or one of another format, and no
+part of the line before: behind colours of a terminal, if any, it begins with a byte order mark, a
+date, a clock, a number since 1970, glog's or syslog's head, a key of a time or a level, the words
+before an access log's time, or a JSON object."""
 
 OFFSET: Final = (
-    r"\A(?:[.,:][0-9]+)*+ ?(Z|z|UTC|GMT|[+-](?:0[0-9]|1[0-8])(?::?[0-5][0-9])?+)"
+    r"\A(?:[.,:][0-9]+)*+ ?(Z|z|UTC|GMT"
+    r"|[+-](?:(?:0[0-9]|1[0-7])(?::?[0-5][0-9])?+|18(?::?00)?+))"
     r"(?![A-Za-z0-9+-]|:[0-9])"
 )
 """Java's and Python's pattern of what stands behind a time with an offset: a fraction, or whatever

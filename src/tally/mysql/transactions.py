@@ -40,10 +40,13 @@ class Transaction:
         self._clock = clock
         self._listen = listen
         self._section = section
+        self._now: datetime | None = None
 
     def now(self) -> datetime:
-        """The current time for a ``datetime`` column: UTC, without its zone."""
-        return self._clock.now().replace(tzinfo=None)
+        """The time for a ``datetime`` column: UTC, without its zone; the same at each call."""
+        if self._now is None:
+            self._now = self._clock.now().replace(tzinfo=None)
+        return self._now
 
     def execute(self, statement: str, parameters: Parameters = ()) -> int:
         """Run a statement; returns how many rows it *changed*, not how many it matched."""

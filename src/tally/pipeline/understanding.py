@@ -20,7 +20,8 @@ def check_understood(ctx: Context, pipeline: Pipeline, batch: Batch, counts: Cou
     """Raise if most of a batch is malformed and its rule has not yet proven itself.
 
     Records that begin no line, where the pipeline leaves them out, say nothing about the others;
-    but if there are no others, the line format is wrong.
+    but if there are no others, the line format is wrong, or the lines have changed: nothing else
+    would tell, so it stops whatever the rule has proven.
 
     A rule has proven itself when batches under it that were within ``max_malformed_ratio`` have
     read a thousand records; from then on a larger share is a warning of the pipeline's health, as
@@ -36,17 +37,17 @@ def check_understood(ctx: Context, pipeline: Pipeline, batch: Batch, counts: Cou
         continuations=sum(total.continuations or 0 for total in counts.totals.values()),
         malformed=sum(total.malformed for total in counts.totals.values()),
     )
-    is_sound = read.lines > 0 and read.ratio <= pipeline.max_malformed_ratio
-    if records < ENOUGH_RECORDS or is_sound:
+    if records < ENOUGH_RECORDS or read.ratio <= pipeline.max_malformed_ratio:
         return
     with ctx.database.transaction(read_only=True) as tx:
-        if _is_trusted(tx, pipeline, batch):
+        if _is_trusted(tx, pipeline, batch, read):
             return
     if not read.lines:
         raise MalformedFloodError(
             f"pipeline {pipeline.name}: none of {records} records begins a line, so "
             f'continuation_lines = "unmatched" would leave all of them out: {pipeline.rules}',
-            next_step=f"{find_format(pipeline)}, or leave continuation_lines out, then tally run "
+            next_step=f"{find_format(pipeline)}, or leave continuation_lines out, or set "
+            f"max_malformed_ratio = 1 if they are continuation lines, then tally run "
             f"{batch.batch_id}",
         )
     raise MalformedFloodError(
@@ -58,10 +59,12 @@ def check_understood(ctx: Context, pipeline: Pipeline, batch: Batch, counts: Cou
     )
 
 
-def _is_trusted(tx: Transaction, pipeline: Pipeline, batch: Batch) -> bool:
+def _is_trusted(tx: Transaction, pipeline: Pipeline, batch: Batch, read: Understood) -> bool:
     rule = fingerprint(pipeline)
     if batch.kind is BatchKind.REPLAY and replaces_only(tx, batch.batch_id, rule):
         return True
+    if not read.lines:
+        return False
     sound = records_in_sound_batches(
         tx,
         pipeline.name,

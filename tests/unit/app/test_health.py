@@ -71,6 +71,8 @@ def test_each_problem_is_named_once_and_failures_come_before_warnings() -> None:
             [Reason.MALFORMED],
             warn,
         ),
+        # And where all begin none.
+        ({"understood": Understood(records=10, continuations=10)}, [Reason.MALFORMED], warn),
         ({"understood": Understood(records=10, has_matched=False)}, [Reason.NOTHING_MATCHED], warn),
         (
             {"understood": Understood(records=5, malformed=5, has_matched=False)},
