@@ -79,8 +79,8 @@ def ranges_of_minutes(tx: Transaction, pipeline: str, first: str, last: str) -> 
     return _ranges(
         tx.rows(
             "select distinct i.topic, s.partition_id, s.from_offset, s.until_offset"
-            f" from `{tables_of(tx, pipeline).contributions}` c join segment s using (segment_id)"
-            " join topic_incarnation i using (incarnation_id)"
+            " from segment s join topic_incarnation i using (incarnation_id)"
+            f" join `{tables_of(tx, pipeline).contributions}` c using (segment_id)"
             " where i.pipeline = %s and i.state = 'current' and s.state = 'live'"
             " and c.log_time between %s and %s",
             (pipeline, f"{first}:00", f"{last}:00"),
