@@ -11,6 +11,7 @@ from tally import errors
 from tally.model import OffsetRange
 from tally.mysql.errors import CommitUnansweredError
 from tally.pipeline.context import Patience
+from tally.pipeline.recount import recount
 from tally.pipeline.replay import replan_batch, request_replay, run_or_replan, run_replay
 from tally.pipeline.replay_plan import Preview, preview_replay
 from tally.pipeline.run import Ran
@@ -283,8 +284,8 @@ def test_parts_of_a_loss_may_be_counted_in_any_order(world: World) -> None:
     lose(world, 2, 10)
     world.configure(max_records_per_partition=3)
     shown = preview(world, asked(world, (3, 4)))
-    assert (widened(shown), shown.uncounted) == (["[2, 10)"], 8)
-    replay_id = world.ask_replay(asked(world, (3, 4))).replay_id
+    assert (widened(shown), shown.uncounted) == (["[3, 4)"], 1)
+    replay_id = world.ask_replay(asked(world, (2, 10))).replay_id
     parts = [b["batch_id"] for b in world.batches() if b["replay_id"] == replay_id]
     assert len(parts) == 3
     for part in (parts[1], parts[2], parts[0]):
@@ -293,6 +294,27 @@ def test_parts_of_a_loss_may_be_counted_in_any_order(world: World) -> None:
     assert world.counts() == {AT: 10}
     assert {state for *_, state in steps.losses(world)} == {"restored"}
     assert replay_state(world, replay_id) == "done"
+
+
+def test_the_part_of_a_loss_that_kafka_holds_is_counted(world: World) -> None:
+    """The loss keeps what is gone; audit and recount find nothing more to be done."""
+    steps.count(world, [ERROR] * 2)
+    world.produce([ERROR] * 8)
+    lose(world, 2, 10)
+    world.delete_records(0, before=5)
+    refused = preview(world, asked(world, (2, 10))).plan
+    assert [str(r).split(" ", 1)[1] for r in refused.possible] == ["[5, 10)"]
+    found = recount(world.context(world.reader), world.name, lambda *_: None)
+    assert [v.detail.split(":")[0] for v in found.violations] == [
+        "it was accepted as lost, and Kafka holds [5, 10) of it"
+    ]
+    replay(world, asked(world, (5, 10)))
+    assert steps.audited(world) == {AT: 2 + 5}
+    assert sorted(steps.losses(world)) == [
+        (0, 2, 5, "expired", "accepted"),
+        (0, 5, 10, "expired", "restored"),
+    ]
+    assert recount(world.context(world.reader), world.name, lambda *_: None).violations == ()
 
 
 def test_a_hole_in_a_loss_that_came_back_is_no_accepted_one(world: World) -> None:
