@@ -370,9 +370,26 @@ def test_a_hole_in_a_first_time_backfill_says_what_to_do(world: World) -> None:
     assert re.search(r": tally abandon \d+ --reason '…'$", caught.value.next_step)
 
 
-def test_compaction_since_the_first_count_erases_nothing(world: World) -> None:
+def test_records_of_aborted_transactions_are_taken_away_by_a_replay(world: World) -> None:
+    """Once they are no longer to be counted; until then the recount names the other rules."""
+    world.configure(isolation_level="read_uncommitted", offsets="sparse")
+    steps.produce_transaction(world, [ERROR] * 3, commit=False)
+    steps.produce_transaction(world, [ERROR] * 2)
+    assert world.minute() is not None
+    assert world.counts() == {AT: 5}
+    world.configure(isolation_level="read_committed")
+    found = recount(world.context(world.reader), world.name, lambda *_: None)
+    assert (found.violations, [u.by_other_rules for u in found.unchecked]) == ((), [True])
+    replay(world)
+    assert steps.audited(world) == {AT: 2}
+    found = recount(world.context(world.reader), world.name, lambda *_: None)
+    assert (found.segments, found.violations, found.unchecked) == (1, (), ())
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_compaction_since_the_first_count_erases_nothing(world: World, isolation: str) -> None:
     """A sparse range that now holds fewer records than were counted is not replaced."""
-    world.configure(offsets="sparse")
+    world.configure(offsets="sparse", isolation_level=isolation)
     steps.produce_transaction(world, [ERROR] * 3)
     assert world.minute() is not None
     # As if its fourth offset, the transaction's marker, had held a record then.
