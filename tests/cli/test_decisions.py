@@ -123,6 +123,35 @@ def test_a_re_created_topic_is_counted_once_it_is_adopted(tally: Call, world: Wo
     assert world.offsets()[0] == (10, 10)
 
 
+def test_an_adoption_says_what_is_lost_with_it(tally: Call, world: World) -> None:
+    """What was planned of the old generation, and what the new one had lost before."""
+    commit(world, LINE)
+    world.planned([LINE] * 9)
+    create_again(world, lines=5)
+    world.delete_records(0, before=3)
+    words = ("topics", "adopt", world.name, world.topic, *REASON)
+    text = tally(*words, "--dry-run").ends(0).stdout
+    assert f"{world.topic}/0 [1, 10) of the id " in text
+    assert "9 offsets (expired)" in text
+    assert "would be adopted; 12 offsets accepted as lost" in text
+    preview = tally(*words, "--dry-run", "--json").document
+    (old,) = world.rows("select topic_id from topic_incarnation where pipeline = %s", (world.name,))
+    assert [(r["topic_id"], r["from_offset"], r["until_offset"]) for r in preview["lost"]] == [
+        (old["topic_id"], 1, 10),
+        (preview["topic_id"], 0, 3),
+    ]
+    assert tally(*words, "--yes", "--json").document == {**preview, "adopted": True}
+    assert world.offsets()[0] == (0, 3)
+    commit(world)
+    assert sum(world.counts().values()) == 1 + 2
+    tally("audit", "--recount").ends(0)
+
+    create_again(world)
+    world.delete_records(0, before=3)
+    assert tally(*words, "--start", "latest", "--yes", "--json").document["lost"] == []
+    assert world.offsets()[0] == (10, 10)
+
+
 def test_a_topic_that_a_restored_ledger_lacks_does_not_begin_at_its_end(
     tally: Call, world: World
 ) -> None:

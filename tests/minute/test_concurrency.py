@@ -88,7 +88,13 @@ def test_records_of_a_range_with_holes_that_expire_behind_a_read_are_not_believe
 
 def adopt(world: World, topic_id: str, cluster_id: str, starts: dict[int, int]) -> dict[int, int]:
     """What ``tally topics adopt`` does in the ledger."""
-    adoption = Adoption(topic=world.topic, cluster_id=cluster_id, topic_id=topic_id, starts=starts)
+    adoption = Adoption(
+        topic=world.topic,
+        cluster_id=cluster_id,
+        topic_id=topic_id,
+        starts=starts,
+        is_whole=False,
+    )
 
     def decide(tx: Transaction) -> dict[int, int]:
         positions.lock_pipeline(tx, world.name, world.name)

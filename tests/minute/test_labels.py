@@ -5,19 +5,23 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from tally.app.abandon import AbandonRequest, abandon
 from tally.app.batches import BatchRequest, batch
+from tally.app.counts import CountsRequest, counts
 from tally.app.migrate import migrate, missing
+from tally.app.minutes import MinutesRequest, minute, minutes
 from tally.config.names import tables_beside
 from tally.errors import ConfigError, SchemaError, SeriesFloodError
 from tally.ledger.table_changes import MINUTE_INDEX
 from tally.ledger.tables import check_prepared
 from tally.mysql.transactions import table_names
 from tally.pipeline.recount import recount
+from tally.planning.replay_request import MinutesAsked
 from tests.minute.steps import AT
 from tests.minute.test_prune import pruned
 from tests.minute.test_replay import preview, replay
@@ -197,8 +201,11 @@ def test_one_label_makes_room_for_another(world: World) -> None:
     assert rows(world, "service")["cart",] == 2
 
 
-def test_a_label_may_be_called_like_a_column_of_the_ledger(world: World) -> None:
-    names = ["said", "summed", "incarnation_id", "batch_id", "state", "kind", "records", "rows"]
+def test_a_label_may_be_called_like_a_column_of_the_ledger(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever reads or replays the counts, the ones of other rules, too."""
+    names = ["said", "bucket", "incarnation_id", "batch_id", "state", "kind", "records", "rows"]
     labelled(world, line_format="json", levels=[], labels=names, measure="bytes")
     fields = ", ".join(f'"{name}": "{name[0]}"' for name in names)
     count(world, f'{{"time": "{ISO}:00", {fields}}}'.encode(), f'{{"time": "{ISO}:00"}}'.encode())
@@ -212,6 +219,25 @@ def test_a_label_may_be_called_like_a_column_of_the_ledger(world: World) -> None
     last = BatchRequest(batch_id=world.batches()[-1]["batch_id"], rows=1)
     shown = batch(world.context(), last)
     assert (shown.minutes_touched, shown.rows_touched, len(shown.minutes)) == (1, 2, 1)
+    asked = MinutesRequest(pipeline=world.name)
+    monkeypatch.setattr("tally.ledger.minutes.MARKED_BATCHES_MAX", 0)  # so that it reads the span
+    assert [(bar.lines, bar.replayed) for bar in minutes(world.context(), asked).bars] == [
+        (2, True)
+    ]
+    behind = minute(world.context(), world.name, datetime.fromisoformat(ISO))
+    assert [(part.batch_id, part.lines) for part in behind.parts] == [(last.batch_id, 2)]
+    world.configure(levels=["ERROR"])
+    told = counts(world.context(), CountsRequest(pipeline=world.name))
+    assert told.outdated is not None
+    assert told.outdated.first_minute == AT
+    world.configure(levels=[])
+    replay(world, MinutesAsked(first=AT, last=AT))
+    assert rows(world, *names) == expected
+    world.delete_records(0, before=2)
+    pruned(world)
+    behind = minute(world.context(), world.name, datetime.fromisoformat(ISO))
+    assert (behind.parts, behind.folded_lines, rows(world, *names)) == ((), 2, expected)
+    assert world.audit().holds
     world.execute(f"update `{world.name}` set log_count = 2 where said = ''")
     assert [v.check for v in world.audit().violations] == ["result"]
 

@@ -11,6 +11,7 @@ from tally import errors
 from tally.model import OffsetRange
 from tally.mysql.errors import CommitUnansweredError
 from tally.pipeline.context import Patience
+from tally.pipeline.recount import recount
 from tally.pipeline.replay import replan_batch, request_replay, run_or_replan, run_replay
 from tally.pipeline.replay_plan import Preview, preview_replay
 from tally.pipeline.run import Ran
@@ -283,8 +284,8 @@ def test_parts_of_a_loss_may_be_counted_in_any_order(world: World) -> None:
     lose(world, 2, 10)
     world.configure(max_records_per_partition=3)
     shown = preview(world, asked(world, (3, 4)))
-    assert (widened(shown), shown.uncounted) == (["[2, 10)"], 8)
-    replay_id = world.ask_replay(asked(world, (3, 4))).replay_id
+    assert (widened(shown), shown.uncounted) == (["[3, 4)"], 1)
+    replay_id = world.ask_replay(asked(world, (2, 10))).replay_id
     parts = [b["batch_id"] for b in world.batches() if b["replay_id"] == replay_id]
     assert len(parts) == 3
     for part in (parts[1], parts[2], parts[0]):
@@ -293,6 +294,27 @@ def test_parts_of_a_loss_may_be_counted_in_any_order(world: World) -> None:
     assert world.counts() == {AT: 10}
     assert {state for *_, state in steps.losses(world)} == {"restored"}
     assert replay_state(world, replay_id) == "done"
+
+
+def test_the_part_of_a_loss_that_kafka_holds_is_counted(world: World) -> None:
+    """The loss keeps what is gone; audit and recount find nothing more to be done."""
+    steps.count(world, [ERROR] * 2)
+    world.produce([ERROR] * 8)
+    lose(world, 2, 10)
+    world.delete_records(0, before=5)
+    refused = preview(world, asked(world, (2, 10))).plan
+    assert [str(r).split(" ", 1)[1] for r in refused.possible] == ["[5, 10)"]
+    found = recount(world.context(world.reader), world.name, lambda *_: None)
+    assert [v.detail.split(":")[0] for v in found.violations] == [
+        "it was accepted as lost, and Kafka holds [5, 10) of it"
+    ]
+    replay(world, asked(world, (5, 10)))
+    assert steps.audited(world) == {AT: 2 + 5}
+    assert sorted(steps.losses(world)) == [
+        (0, 2, 5, "expired", "accepted"),
+        (0, 5, 10, "expired", "restored"),
+    ]
+    assert recount(world.context(world.reader), world.name, lambda *_: None).violations == ()
 
 
 def test_a_hole_in_a_loss_that_came_back_is_no_accepted_one(world: World) -> None:
@@ -348,9 +370,26 @@ def test_a_hole_in_a_first_time_backfill_says_what_to_do(world: World) -> None:
     assert re.search(r": tally abandon \d+ --reason '…'$", caught.value.next_step)
 
 
-def test_compaction_since_the_first_count_erases_nothing(world: World) -> None:
+def test_records_of_aborted_transactions_are_taken_away_by_a_replay(world: World) -> None:
+    """Once they are no longer to be counted; until then the recount names the other rules."""
+    world.configure(isolation_level="read_uncommitted", offsets="sparse")
+    steps.produce_transaction(world, [ERROR] * 3, commit=False)
+    steps.produce_transaction(world, [ERROR] * 2)
+    assert world.minute() is not None
+    assert world.counts() == {AT: 5}
+    world.configure(isolation_level="read_committed")
+    found = recount(world.context(world.reader), world.name, lambda *_: None)
+    assert (found.violations, [u.by_other_rules for u in found.unchecked]) == ((), [True])
+    replay(world)
+    assert steps.audited(world) == {AT: 2}
+    found = recount(world.context(world.reader), world.name, lambda *_: None)
+    assert (found.segments, found.violations, found.unchecked) == (1, (), ())
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_compaction_since_the_first_count_erases_nothing(world: World, isolation: str) -> None:
     """A sparse range that now holds fewer records than were counted is not replaced."""
-    world.configure(offsets="sparse")
+    world.configure(offsets="sparse", isolation_level=isolation)
     steps.produce_transaction(world, [ERROR] * 3)
     assert world.minute() is not None
     # As if its fourth offset, the transaction's marker, had held a record then.

@@ -654,8 +654,22 @@ MUTANTS: Final = (
     Mutant(
         guard="a replay erases nothing that Kafka holds no more",
         where="tally.pipeline.run:commit_counts",
-        before="    _check_no_record_lost(batch, counts.totals)\n",
+        before="    _check_no_record_lost(ctx, batch, pipeline, counts.totals)\n",
         after="",
+        tests=(f"{REPLAY}::test_compaction_since_the_first_count_erases_nothing",),
+    ),
+    Mutant(
+        guard="fewer records replace only what was counted with those of aborted transactions",
+        where="tally.pipeline.run:_leaves_out_aborted",
+        before="    return pipeline.reads_committed and counted_so\n",
+        after="    return pipeline.reads_committed\n",
+        tests=(f"{REPLAY}::test_compaction_since_the_first_count_erases_nothing",),
+    ),
+    Mutant(
+        guard="fewer records replace others only where those of aborted transactions are left out",
+        where="tally.pipeline.run:_leaves_out_aborted",
+        before="    return pipeline.reads_committed and counted_so\n",
+        after="    return counted_so\n",
         tests=(f"{REPLAY}::test_compaction_since_the_first_count_erases_nothing",),
     ),
     Mutant(

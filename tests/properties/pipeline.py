@@ -466,6 +466,7 @@ class PipelineUnderTest:
             starts={
                 p.partition: offset for p, offset in first_offsets(said, [TOPIC], start, {}).items()
             },
+            is_whole=start == "earliest",
         )
         self.adopted.setdefault((adoption.cluster_id, adoption.topic_id), set()).add(start)
         self._decide(adopt_topic, self.name, adoption)

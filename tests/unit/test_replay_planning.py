@@ -14,7 +14,7 @@ from tally.planning.replay import NEVER_PLANNED, Piece, ReplayPlan, Tile, join_r
 
 
 def spans(text: str) -> list[tuple[OffsetRange, str]]:
-    """``4-13 1/0-3 lost`` is [4, 13) of partition 0 and, lost, [0, 3) of partition 1."""
+    """``4-13 1/0-3 alone`` is [4, 13) of partition 0 and, alone, [0, 3) of partition 1."""
     found = re.findall(r"(?:(\d+)/)?(\d+)-(\d+)(?: ([a-z]+))?", text)
     return [(span(int(a), int(b), int(p or 0)), kind) for p, a, b, kind in found]
 
@@ -28,7 +28,7 @@ def tiles_of(text: str) -> list[Tile]:
     return [
         Tile(
             range=found,
-            segment_id=None if kind == "lost" else number,
+            segment_id=number,
             alone=kind == "alone",
             folded=kind == "folded",
         )
@@ -83,9 +83,9 @@ def test_a_request_becomes_batches() -> None:
     cases: list[tuple[str, str, dict[str, Any], str]] = [
         # What is asked for; the tiles; what else differs; the batches.
         ("0-7", "2-4 6-8", {"ledger": known(100, start=8)}, "0-8 (1 2) +4"),
-        ("6-7", "0-5 5-9 lost", {}, "5-9 +4"),
+        ("6-7", "0-5", {}, "6-7 +1"),  # of a loss any part
         ("0-18", "0-4 4-8 8-18 18-20", {"limit": 8}, "0-8 (1 2); 8-18 (3)"),
-        ("0-26", "0-26 lost", {"limit": 10}, "0-10 +10; 10-20 +10; 20-26 +6"),
+        ("0-26", "", {"limit": 10}, "0-10 +10; 10-20 +10; 20-26 +6"),
         ("0-6 1/0-3", "0-3 3-6 1/0-3", {"limit": 3}, "0-3 (1) & 1/0-3 (3); 3-6 (2)"),
         ("0-12", "0-3 3-6 alone 6-9 9-12", {}, "0-3 (1); 3-6 (2); 6-12 (3 4)"),
         # Records of the uncounted part could hide missing ones of the counted part.
@@ -171,9 +171,9 @@ def cases(draw: st.DrawFn) -> Case:
     for number in range(draw(st.integers(0, 8))):
         below = below and draw(st.booleans())
         at += draw(st.integers(0, 3)) if below else 0
-        kind = draw(st.sampled_from(["live", "live", "live", "lost", "alone", "folded"]))
+        kind = draw(st.sampled_from(["live", "live", "live", "alone", "folded"]))
         (tile,) = tiles_of(f"{at}-{at + draw(st.integers(1, 6))} {kind}")
-        tiles.append(tile if kind == "lost" else replace(tile, segment_id=number + 1))
+        tiles.append(replace(tile, segment_id=number + 1))
         at = tile.range.until_offset
     next_offset = max(at, 1)
     earliest = draw(st.sampled_from([0, 0, 0, draw(st.integers(0, next_offset))]))
@@ -224,8 +224,7 @@ def test_a_random_request_is_planned_as_it_must_be(case: Case) -> None:
 
 def check_piece(case: Case, piece: Piece) -> None:
     """It replaces exactly the live segments in it; only a single one may exceed the limit."""
-    live = [tile for tile in case.tiles if tile.segment_id is not None]
-    touched = [tile for tile in live if each(tile.range) & each(piece.range)]
+    touched = [tile for tile in case.tiles if each(tile.range) & each(piece.range)]
     assert all(each(t.range) <= each(piece.range) for t in touched)
     assert set(piece.replaces) == {t.segment_id for t in touched}
     assert piece.uncounted == piece.range.offsets - sum(t.range.offsets for t in touched)

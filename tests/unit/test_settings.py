@@ -418,6 +418,7 @@ def test_what_changes_the_counts_changes_the_fingerprint() -> None:
     plain = f"{pipeline().format.fingerprint()} ['ERROR']"
     assert fingerprint(pipeline()) == hashlib.sha256(plain.encode()).hexdigest()[:16]
     rules = [
+        'isolation_level = "read_uncommitted"',
         *("", 'labels = ["level"]', 'labels = ["level"]\nlabel_max_chars = 8', 'measure = "bytes"'),
         *('filter = { level = ["ERR*"] }', "levels = []", 'time = "record"'),
         *('time = "record"\ntime_zone = "Asia/Tokyo"', 'continuation_lines = "unmatched"'),

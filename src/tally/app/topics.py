@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tally.app.views import RangeView
 from tally.errors import MissingTopicError, UsageError
-from tally.ledger.decisions import Adoption, adopt_topic
+from tally.ledger.decisions import Adoption, LossRecord, adopt_topic, find_losses
 from tally.ledger.positions import lock_pipeline
+from tally.model import LossCause
 from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context
 from tally.planning.blocks import missing_topic
@@ -35,6 +37,16 @@ class StartView:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LostView(RangeView):
+    """A range that is accepted as lost with the adoption."""
+
+    topic_id: str
+    """Kafka's id of the generation that has lost it."""
+    cause: LossCause
+    """How its records are lost; ``expired`` also when they were planned and never counted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AdoptionView:
     """A topic's generation as Kafka shows it, and what adopting it means."""
 
@@ -46,10 +58,14 @@ class AdoptionView:
     """Kafka's current id of the topic."""
     cluster_id: str
     """The cluster it is on now."""
+    start: str
+    """``earliest`` or ``latest``: where counting begins in a generation that is new."""
     was_followed_before: bool
     """Whether the ledger has followed this generation before; then counting resumes."""
     partitions: tuple[StartView, ...]
     """Where counting begins or resumes, by partition number."""
+    lost: tuple[LostView, ...]
+    """What is accepted as lost, of the generation before and of this one."""
     adopted: bool
     """Whether it is adopted; false for a preview."""
 
@@ -85,8 +101,10 @@ def preview_adoption(ctx: Context, request: AdoptionRequest, *, reason: str) -> 
         topic=request.topic,
         topic_id=kafka.topics[request.topic].topic_id,
         cluster_id=kafka.cluster_id,
+        start=request.start,
         was_followed_before=False,
         partitions=_starts({where.partition: offset for where, offset in starts.items()}),
+        lost=(),
         adopted=False,
     )
     return _adopt(ctx, shown, reason=reason, dry_run=True)
@@ -110,19 +128,30 @@ def _adopt(
         cluster_id=shown.cluster_id,
         topic_id=shown.topic_id,
         starts={start.partition: start.offset for start in shown.partitions},
+        is_whole=shown.start == "earliest",
     )
 
-    def work(tx: Transaction) -> dict[int, int]:
+    def work(tx: Transaction) -> tuple[dict[int, int], list[LossRecord]]:
         lock_pipeline(tx, pipeline.name, pipeline.table)
-        return adopt_topic(tx, pipeline.name, adoption, by=ctx.requester.name, reason=reason)
+        before = {loss.lost_range_id for loss in _accepted(tx, pipeline.name)}
+        starts = adopt_topic(tx, pipeline.name, adoption, by=ctx.requester.name, reason=reason)
+        accepted = _accepted(tx, pipeline.name)
+        return starts, [loss for loss in accepted if loss.lost_range_id not in before]
 
-    starts = ctx.database.run(work, dry_run=dry_run)
+    starts, lost = ctx.database.run(work, dry_run=dry_run)
     return replace(
         shown,
         was_followed_before=shown.was_followed_before or starts != adoption.starts,
         partitions=_starts(starts),
+        lost=tuple(
+            LostView.of(loss.range, topic_id=loss.topic_id, cause=loss.cause) for loss in lost
+        ),
         adopted=not dry_run,
     )
+
+
+def _accepted(tx: Transaction, pipeline: str) -> list[LossRecord]:
+    return [loss for loss in find_losses(tx, pipeline) if loss.state == "accepted"]
 
 
 def _starts(offsets: Mapping[int, int]) -> tuple[StartView, ...]:

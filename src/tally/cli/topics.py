@@ -14,6 +14,7 @@ from tally.cli.options import (
     reason_option,
     yes_option,
 )
+from tally.formatting import plural
 
 
 @click.group(cls=Group)
@@ -52,7 +53,9 @@ def adopt(
     """Follow a topic's new generation from now on.
 
     What was counted from the old generation stays in the result; its open losses are accepted with
-    the adoption. Shows where counting would begin and asks.
+    the adoption, and so is what was planned of it and never counted. With --start earliest, what
+    the new generation has lost already is accepted as lost, too. Shows all of it, and where
+    counting would begin, and asks.
     """
     request = AdoptionRequest(pipeline=pipeline, topic=topic, start=start)
     view = preview_adoption(app.context, request, reason=reason)
@@ -64,7 +67,9 @@ def adopt(
     if app.out.as_json:
         app.out.view(view)
     else:
-        app.out.line(f"{topic} {'is' if view.adopted else 'would be'} adopted")
+        offsets = sum(lost.range.offsets for lost in view.lost)
+        lost = f"; {plural(offsets, 'offset')} accepted as lost" if offsets else ""
+        app.out.line(f"{topic} {'is' if view.adopted else 'would be'} adopted{lost}")
 
 
 def _show(app: App, view: AdoptionView) -> None:
@@ -74,5 +79,10 @@ def _show(app: App, view: AdoptionView) -> None:
         [[f"{view.topic}/{start.partition}", str(start.offset)] for start in view.partitions],
         numbers=["COUNTING BEGINS AT"],
     )
+    for lost in view.lost:
+        app.out.line(
+            f"accepted as lost with it: {lost.range} of the id {lost.topic_id}, "
+            f"{plural(lost.range.offsets, 'offset')} ({lost.cause})"
+        )
     if view.was_followed_before:
         app.out.line("this id was followed before: counting resumes where it stopped")

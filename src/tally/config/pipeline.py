@@ -190,7 +190,9 @@ class PipelineSettings(Section):
     """With `delivery = "files"`: the folder of the files, as a path or as a URL such as
     `s3://BUCKET/FOLDER`; the driver and all executors must see the same."""
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
-    """Whether records of open and aborted transactions are left out."""
+    """Whether records of open and aborted transactions are left out. It belongs to the rules by
+    which lines are counted: after a change a replay counts again. It leaves out records only of
+    what was counted by `read_uncommitted` and the same rules otherwise: change no other at once."""
     offsets: Literal["dense", "sparse"] = "dense"
     """`dense`: every offset of a range holds a record, a missing one is data loss. `sparse`: for
     producers with transactions and for compacted topics, offsets may be missing inside a range."""
@@ -247,6 +249,8 @@ class PipelineSettings(Section):
         parts += [f"by {', '.join(self.labels)}"] if self.labels else []
         parts += ["bytes besides lines"] if self.measure == "bytes" else []
         parts += ["without continuation lines"] if self.leaves_continuations else []
+        is_dirty = self.isolation_level == "read_uncommitted"
+        parts += ["with open and aborted transactions"] if is_dirty else []
         rule = self.time_rule.fingerprint()
         more = filter(None, [self.format.options.fingerprint(), rule])
         return "; ".join([*parts, f"format {self.format.name}", *more])

@@ -165,6 +165,8 @@ class Adoption:
     """Kafka's id of it now."""
     starts: Mapping[int, int]
     """Where counting begins, by partition."""
+    is_whole: bool
+    """Whether all of it is to be counted, so that what expired before these offsets is lost."""
 
 
 def adopt_topic(
@@ -173,8 +175,9 @@ def adopt_topic(
     """Make another generation of a topic the current one; what was counted stays counted.
 
     Open losses of the old generation are accepted. Offsets of it that were planned and never
-    counted are recorded as accepted losses. A generation that was current before resumes at its
-    committed offsets; ``starts`` is then ignored.
+    counted are recorded as accepted losses, and so are those of a whole new generation that expired
+    before it was adopted. A generation that was current before resumes at its committed offsets;
+    ``starts`` is then ignored.
 
     Args:
         tx: An open transaction that holds the pipeline's lock.
@@ -228,8 +231,14 @@ def adopt_topic(
     tx.insert_many(
         "insert into partition_offset (incarnation_id, partition_id, start_offset, next_offset)"
         " values (%s, %s, %s, %s)",
-        [(incarnation_id, number, start, start) for number, start in adoption.starts.items()],
+        [
+            (incarnation_id, number, 0 if adoption.is_whole else start, start)
+            for number, start in adoption.starts.items()
+        ],
     )
+    for number, start in adoption.starts.items():
+        if adoption.is_whole and start > 0:
+            _insert_accepted(tx, (incarnation_id, number, 0, start), by=by, reason=reason)
     return dict(adoption.starts)
 
 
@@ -266,25 +275,24 @@ def _accept_planned_as_lost(tx: Transaction, incarnation_id: int, *, by: str, re
         " having planned_until > o.next_offset for update",  # a running commit may still move it
         (incarnation_id,),
     )
-    now = tx.now()
     for row in rows:
-        tx.execute(
-            "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset,"
-            " cause, state, detected_at, decided_at, decided_by, reason)"
-            " values (%s, %s, %s, %s, 'expired', 'accepted', %s, %s, %s, %s)",
-            (
-                incarnation_id,
-                row["partition_id"],
-                row["next_offset"],
-                row["planned_until"],
-                now,
-                now,
-                by,
-                reason,
-            ),
-        )
+        lost = (incarnation_id, row["partition_id"], row["next_offset"], row["planned_until"])
+        _insert_accepted(tx, lost, by=by, reason=reason)
         tx.execute(
             "update partition_offset set next_offset = %s"
             " where incarnation_id = %s and partition_id = %s",
             (row["planned_until"], incarnation_id, row["partition_id"]),
         )
+
+
+def _insert_accepted(
+    tx: Transaction, lost: tuple[int, int, int, int], *, by: str, reason: str
+) -> None:
+    """Record as lost and accepted: the generation's key, the partition, and its offsets."""
+    now = tx.now()
+    tx.execute(
+        "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset,"
+        " cause, state, detected_at, decided_at, decided_by, reason)"
+        " values (%s, %s, %s, %s, 'expired', 'accepted', %s, %s, %s, %s)",
+        (*lost, now, now, by, reason),
+    )

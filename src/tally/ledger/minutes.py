@@ -79,13 +79,13 @@ def buckets(
     """The lines of ``[first, until)`` in steps that begin with ``first``; empty ones left out."""
     seconds = int(step.total_seconds())
     rows = tx.rows(
-        f"select timestampdiff(second, %s, `{TIME}`) div {seconds:d} as bucket,"
+        f"select timestampdiff(second, %s, `{TIME}`) div {seconds:d} as `bucket$`,"
         f" sum(`{LINES}`) as lines_of_it from `{tables.result}`"
-        f" where `{TIME}` >= %s and `{TIME}` < %s group by bucket order by bucket",
+        f" where `{TIME}` >= %s and `{TIME}` < %s group by `bucket$` order by `bucket$`",
         (first, first, until),
     )
     return [
-        Bucket(first_minute=first + int(row["bucket"]) * step, lines=int(row["lines_of_it"]))
+        Bucket(first_minute=first + int(row["bucket$"]) * step, lines=int(row["lines_of_it"]))
         for row in rows
     ]
 
@@ -201,8 +201,9 @@ def _marks_in(
     """The marks that the contributions of a span make."""
     rows = tx.rows(
         f"select c.`{TIME}` as minute, max(b.kind = 'replay') as is_replayed,"
-        f" max(b.format_fingerprint <> %s) as is_outdated from `{tables.contributions}` c"
-        " join segment s using (segment_id) join batch b using (batch_id)"
+        " max(b.format_fingerprint <> %s) as is_outdated"
+        " from segment s join batch b using (batch_id)"
+        f" join `{tables.contributions}` c using (segment_id)"
         f" where c.`{TIME}` >= %s and c.`{TIME}` < %s and s.state = 'live' and b.pipeline = %s"
         " and (b.kind = 'replay' or b.format_fingerprint <> %s)"
         f" group by c.`{TIME}` order by c.`{TIME}`",
@@ -231,9 +232,10 @@ def parts_of_minute(
     """
     rows = tx.rows(
         "select s.segment_id, s.batch_id, b.kind, i.topic, s.partition_id, s.from_offset,"
-        f" s.until_offset, sum(c.`{LINES}`) as lines_of_it from `{tables.contributions}` c"
-        " join segment s using (segment_id) join batch b using (batch_id)"
+        f" s.until_offset, sum(c.`{LINES}`) as lines_of_it"
+        " from segment s join batch b using (batch_id)"
         " join topic_incarnation i using (incarnation_id)"
+        f" join `{tables.contributions}` c using (segment_id)"
         f" where c.`{TIME}` = %s and s.state = 'live' and b.pipeline = %s"
         f" group by s.segment_id order by lines_of_it desc, s.segment_id limit {PARTS_MAX:d}",
         (minute, pipeline),

@@ -51,7 +51,8 @@ class Tables:
     result: str
     """Sums per minute and labels: what users read."""
     contributions: str = SHARED_CONTRIBUTIONS
-    """What each segment contributed."""
+    """What each segment contributed. A join of it comes last: a label may have the name of a column
+    that the tables before are joined by."""
     folded: str = SHARED_FOLDED
     """Sums of what folded segments contributed."""
     labels: tuple[LabelColumn, ...] = ()

@@ -1,4 +1,4 @@
-"""Tiles: live segments and accepted losses in a range; and the ranges of batches and minutes."""
+"""Tiles: live segments that a range touches; and the ranges of batches and minutes."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from tally.planning.replay import Tile
 def tiles_of(
     tx: Transaction, incarnation_id: int, partition: TopicPartition, from_offset: int, until: int
 ) -> tuple[Tile, ...]:
-    """Live segments and accepted losses that overlap ``[from_offset, until)``, in order."""
+    """Live and folded segments that overlap ``[from_offset, until)``, in order."""
     here = (incarnation_id, partition.partition)
     rows = tx.rows(
         "select s.from_offset, s.until_offset, s.segment_id, s.state = 'folded' as folded,"
@@ -23,13 +23,8 @@ def tiles_of(
         # Live segments do not overlap, so only the last one before the range can reach into it.
         " and s.live_from >= coalesce((select max(live_from) from segment"
         "   where incarnation_id = %s and partition_id = %s and live_from <= %s), %s)"
-        " and s.live_from < %s and s.live_until > %s"
-        " union all"
-        " select from_offset, until_offset, null, 0, 0 from lost_range"
-        " where incarnation_id = %s and partition_id = %s"
-        " and state = 'accepted' and cause = 'expired' and from_offset < %s and until_offset > %s"
-        " order by from_offset",
-        (*here, *here, from_offset, from_offset, until, from_offset, *here, until, from_offset),
+        " and s.live_from < %s and s.live_until > %s order by s.from_offset",
+        (*here, *here, from_offset, from_offset, until, from_offset),
     )
     return tuple(
         Tile(
@@ -79,8 +74,8 @@ def ranges_of_minutes(tx: Transaction, pipeline: str, first: str, last: str) -> 
     return _ranges(
         tx.rows(
             "select distinct i.topic, s.partition_id, s.from_offset, s.until_offset"
-            f" from `{tables_of(tx, pipeline).contributions}` c join segment s using (segment_id)"
-            " join topic_incarnation i using (incarnation_id)"
+            " from segment s join topic_incarnation i using (incarnation_id)"
+            f" join `{tables_of(tx, pipeline).contributions}` c using (segment_id)"
             " where i.pipeline = %s and i.state = 'current' and s.state = 'live'"
             " and c.log_time between %s and %s",
             (pipeline, f"{first}:00", f"{last}:00"),

@@ -3,9 +3,9 @@
 import re
 from typing import Final
 
-OLDEST_MYSQL: Final = (8, 0, 16)
-"""The first MySQL that enforces CHECK constraints, which the ledger relies on; older versions
-parse and ignore them."""
+OLDEST_MYSQL: Final = (8, 0, 17)
+"""The first MySQL with the collation ``utf8mb4_0900_bin``, which tells labels' values apart. It
+enforces CHECK constraints, which the ledger relies on, since 8.0.16."""
 
 OLDEST_MARIADB: Final = (10, 6, 0)
 """The first MariaDB whose DDL is atomic, so that a migration can be run again after a crash of the

@@ -15,12 +15,12 @@ from tally.planning.serving import why_not_served
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tile:
-    """A known range: a live segment or an accepted loss."""
+    """A live segment. An accepted loss is none: a replay may count any part of it."""
 
     range: OffsetRange
     """Its offsets."""
-    segment_id: int | None
-    """The live segment; None for an accepted loss."""
+    segment_id: int
+    """The ledger's key."""
     alone: bool = False
     """Whether its offsets may be missing; it is then read in a range of its own."""
     folded: bool = False
@@ -260,8 +260,6 @@ def _parts(wide: OffsetRange, touched: Sequence[Tile], limit: int) -> Iterator[P
     """A piece for each segment, and pieces of at most ``limit`` offsets for what lies between."""
     at = wide.from_offset
     for tile in touched:
-        if tile.segment_id is None:
-            continue
         yield from _uncounted(wide.partition, at, tile.range.from_offset, limit)
         yield Piece(range=tile.range, replaces=(tile.segment_id,))
         at = tile.range.until_offset

@@ -43,8 +43,8 @@ def expect(*rows: tuple[Health, Diagnosis]) -> None:
 def test_old_servers_and_those_without_transactions_are_refused() -> None:
     """MySQL and MariaDB count their versions differently; InnoDB must be usable."""
     expect(
-        (FAIL, database.check_version("8.0.15")),
-        (OK, database.check_version("8.0.16-0ubuntu1")),
+        (FAIL, database.check_version("8.0.16")),
+        (OK, database.check_version("8.0.17-0ubuntu1")),
         (OK, database.check_version("9.7.4-2")),
         (FAIL, database.check_version("10.5.29-MariaDB")),
         (OK, database.check_version("10.6.12-MariaDB-log")),

@@ -37,7 +37,7 @@ def test_an_old_mysqld_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """The doctor would refuse an older one."""
     program = tmp_path / "mysqld"
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    for version, taken in (("8.0.15", None), ("8.0.16", str(program))):
+    for version, taken in (("8.0.16", None), ("8.0.17", str(program))):
         program.write_text(f"#!/bin/sh\necho mysqld  Ver {version} for Linux on x86_64\n")
         program.chmod(0o755)
         assert system_mysqld() == taken
