@@ -59,11 +59,11 @@ def test_a_new_partition_is_counted_from_its_first_offset(world: World) -> None:
     assert steps.ranges(world.plan()) == [(0, 3, 5), (2, 0, 2)]
 
 
-def open_transaction(world: World) -> Producer:
+def open_transaction(world: World, **fields: int) -> Producer:
     producer = world.producer(**{"transactional.id": world.name})
     producer.init_transactions(30)
     producer.begin_transaction()
-    producer.produce(world.topic, value=ERROR, partition=0)
+    producer.produce(world.topic, value=ERROR, partition=0, **fields)
     producer.flush(30)
     return producer
 

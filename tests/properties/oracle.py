@@ -250,13 +250,11 @@ class Oracle:
         policies = self.pipeline.adopted.get(generation, {self.pipeline.pipeline.start})
         answers = self.pipeline.kafka.answers[generation]
         number = row["partition_id"]
-        if any(number not in answer for answer in answers):
-            # The partition may have been added since the first plan.
-            policies = policies | {"earliest"}
         seen = [answer[number] for answer in answers if number in answer]
         begin = {p.earliest if policy == "earliest" else p.end for p in seen for policy in policies}
-        if "earliest" in self.pipeline.adopted.get(generation, ()):
-            begin.add(0)  # what it had lost before is an accepted loss, and no start
+        was_added = any(number not in answer for answer in answers)
+        if was_added or "earliest" in self.pipeline.adopted.get(generation, ()):
+            begin.add(0)  # what it had lost before is a loss, and no start
         assert row["start_offset"] in begin, f"{row} begins at none of {begin}, as {policies}"
 
     def _check_nothing_was_erased(self, segments: list[Row]) -> None:

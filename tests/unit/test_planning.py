@@ -58,10 +58,49 @@ def test_a_new_topic_starts_where_the_policy_says() -> None:
     assert told(plan(kafka((5, 9), (0, 4)), {}, {P0: 5, P1: 4})) == new
     added = ["new alog/1 at 0", "read alog/1 [0, 6)"]
     assert told(plan(kafka((0, 5), (0, 6)), known(5), start="latest")) == added
+    lost = ["new alog/1 at 0", "expired alog/1 [0, 2)", "alog/1 records-lost"]
+    assert told(plan(kafka((0, 5), (2, 6)), known(5))) == lost
     # Before a start in the future its first offset is not known; the error names the time.
     planned = plan(kafka((0, 5)), {}, None, start="2999-01-01T00:00:00Z")
     assert told(planned) == ["alog start-in-future"]
     assert "2999-01-01" in planned.blocks[0].detail
+
+
+def test_what_a_restored_ledger_has_forgotten_is_lost_where_kafka_no_longer_holds_it() -> None:
+    """It is not known where it began: from the earliest offset on it may have been before."""
+
+    def again(start: str, starts: dict[Any, int]) -> list[str]:
+        planned = plan_ingest(
+            pipeline(start=start),
+            known={},
+            kafka=kafka((5, 9), (0, 4)),
+            starts=starts,
+            counted_before={"alog"},
+        )
+        return told(planned)
+
+    expired_first = ["new alog A", "new alog/0 at 0", "new alog/1 at 0", "read alog/1 [0, 4)"]
+    expired_first += ["expired alog/0 [0, 5)", "alog/0 records-lost"]
+    assert again("earliest", {P0: 5, P1: 0}) == expired_first
+    at_time = ["new alog A", "new alog/0 at 7", "new alog/1 at 3"]
+    at_time += ["read alog/0 [7, 9)", "read alog/1 [3, 4)"]
+    assert again("2020-01-01T00:00:00Z", {P0: 7, P1: 3}) == at_time
+    assert again("latest", {P0: 9, P1: 4}) == ["alog topic-forgotten"]
+
+
+def test_what_an_open_transaction_holds_up_is_written_and_not_lost() -> None:
+    """Nothing of it is read; a start, or what is counted, may lie in it."""
+    (topic,) = kafka((0, 10)).topics.values()
+    held = replace(topic.partitions[0], unstable=90)
+    open_ = kafka((0, 10))
+    open_ = replace(open_, topics={"alog": replace(topic, partitions={0: held})})
+    assert plan(open_, known(50)) == Plan()
+    assert told(plan(open_, known(101)))[0] == "truncated alog/0 [100, 101)"
+    starts = [
+        first_offsets(open_, ["alog"], *of)[P0]
+        for of in (("latest", {}), ("timestamp", {P0: 60}), ("timestamp", {P0: None}))
+    ]
+    assert starts == [100, 60, 100]
 
 
 def test_lost_records_block_their_partition_alone_until_they_are_back() -> None:
