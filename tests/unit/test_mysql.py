@@ -95,6 +95,9 @@ def test_each_error_of_mysql_is_of_one_class() -> None:
             assert type(translated) is ours, error
             assert "me@there" in translated.what
             assert str(error.args[-1]) in translated.what
+    lacking = translate(pymysql.err.ProgrammingError(1146, "no table"))
+    assert "tally migrate" in lacking.next_step
+    assert "backup" in lacking.next_step
     for section in ("mysql", "results"):
         denied = translate(OperationalError(1045, "no"), section=section)
         assert denied.next_step == f"check {section}.user, its password and its grants"

@@ -52,7 +52,7 @@ _TRANSLATIONS: Final[Sequence[tuple[frozenset[int], type[TallyError], str]]] = (
     (
         frozenset({ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR, ER.SP_DOES_NOT_EXIST}),
         SchemaError,
-        "tally migrate",
+        "tally migrate; where the loading of a backup broke off, load it whole",
     ),
     (
         frozenset({ER.BAD_DB_ERROR}),
