@@ -20,6 +20,12 @@ SILENCE_S: Final = 5
 """After so long a client that says nothing is left."""
 DAY: Final = timedelta(days=1)
 
+# A MySQL server that offers TLS: its greeting, and the length of the client's answer.
+_SSL_REQUEST: Final = 36
+_GREETING: Final = b"\x0a9.7\0" + bytes(13) + b"\x00\x8a" + bytes(3) + b"\x08\0\x15" + bytes(23)
+MYSQLS_GREETING: Final = len(_GREETING).to_bytes(3, "little") + b"\0" + _GREETING
+"""The first packet of the connection."""
+
 
 def certificate(folder: Path, *, name: str = HOST, days: int = 1) -> Path:
     """A PEM file with a certificate that signs itself, and its key.
@@ -56,8 +62,13 @@ def certificate(folder: Path, *, name: str = HOST, days: int = 1) -> Path:
 
 
 @contextmanager
-def tls_listener(shown: Path) -> Iterator[str]:
-    """A listener that shows a certificate; gives its ``host:port``."""
+def tls_listener(shown: Path, greeting: bytes = b"") -> Iterator[str]:
+    """A listener that shows a certificate; gives its ``host:port``.
+
+    Args:
+        shown: The certificate and its key.
+        greeting: Sent first, in plain text; what the client answers is not looked at.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(shown)
     with socket.create_server((HOST, 0)) as server:
@@ -72,6 +83,9 @@ def tls_listener(shown: Path) -> Iterator[str]:
 
         def shake_hands(connection: socket.socket) -> None:
             connection.settimeout(SILENCE_S)
+            if greeting:
+                connection.sendall(greeting)
+                connection.recv(_SSL_REQUEST)
             with (
                 connection,
                 suppress(OSError),

@@ -117,6 +117,9 @@ def test_a_re_created_topic_is_counted_once_it_is_adopted(tally: Call, world: Wo
     commit(world)
     assert sum(world.counts().values()) == 13
     tally("audit").ends(0)
+    minute = next(iter(world.counts()))
+    replay = tally("replay", "--minute", minute[:16], "--dry-run")
+    assert "an earlier generation of a topic, which Kafka no longer has" in replay.stdout
 
     create_again(world)
     tally(*words, "--start", "latest", "--yes").ends(0)

@@ -164,7 +164,7 @@ def test_what_is_refused_is_shown_with_its_cause(tally: Call, world: World) -> N
     (possible,) = shown.document["preview"]["possible"]
     assert (possible["from_offset"], possible["until_offset"]) == (4, 6)
     tally("replay", "--minute", "2020-01-01 00:00", "--dry-run").ends(
-        2, "no live segment has counted lines for it"
+        2, "no live segment of the current topics has lines of it"
     )
     assert replays(world) == []
 

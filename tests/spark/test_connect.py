@@ -280,10 +280,13 @@ def test_the_doctor_asks_the_server(connect: ConnectServer, world: World) -> Non
 def test_a_server_that_is_not_there_or_refuses_is_told_apart(connect: ConnectServer) -> None:
     """A retry of the task may find it; a wrong token is for a person to correct, and not shown."""
     with (
-        pytest.raises(errors.SparkUnavailableError, match=r"sc://127\.0\.0\.1:1 did not answer"),
+        pytest.raises(
+            errors.SparkUnavailableError, match=r"sc://127\.0\.0\.1:1 did not answer"
+        ) as away,
         connected(SparkSettings(master="sc://127.0.0.1:1"), ConnectPatience(tries=0)),
     ):
         pytest.fail("there is no server")
+    assert "use_ssl=true if the server has TLS" in away.value.next_step
     wrong = {"master": connect.settings.master, "connect_token": "wr0ng"}
     with (
         pytest.raises(errors.AccessDeniedError, match="Invalid authentication token") as caught,

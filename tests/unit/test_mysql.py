@@ -9,6 +9,7 @@ from pathlib import Path
 import pymysql
 import pytest
 from pymysql.err import OperationalError
+from tests.tls_listener import MYSQLS_GREETING, certificate, tls_listener
 
 from tally import errors
 from tally.clock import SystemClock
@@ -50,6 +51,24 @@ def test_authorities_that_cannot_be_read_are_named(
             use()
 
 
+@pytest.mark.parametrize(
+    ("name", "said"), [("127.0.0.1", "self-signed"), ("other.example", "IP address mismatch")]
+)
+def test_a_certificate_that_is_not_accepted_is_for_an_operator(
+    tmp_path: Path, name: str, said: str
+) -> None:
+    """Not MySQL that is down: waiting does not help. The settings to look at are named."""
+    shown = certificate(tmp_path, name=name)
+    trusted = certificate(tmp_path) if said == "self-signed" else shown
+    with tls_listener(shown, MYSQLS_GREETING) as address:
+        host, _, port = address.partition(":")
+        settings = MySQLSettings(host=host, port=int(port), tls="verified", ssl_ca=trusted)
+        with pytest.raises(errors.ConfigError, match=said) as raised:
+            connect(settings)
+    for key in ("mysql.ssl_ca", "mysql.host", "mysql.tls"):
+        assert key in raised.value.next_step
+
+
 CLASSES: dict[type[errors.TallyError], list[Exception]] = {
     errors.AccessDeniedError: [OperationalError(1045, "x"), OperationalError(1142, "x")],
     errors.SchemaError: [pymysql.err.ProgrammingError(1146, "x")],
@@ -76,6 +95,9 @@ def test_each_error_of_mysql_is_of_one_class() -> None:
             assert type(translated) is ours, error
             assert "me@there" in translated.what
             assert str(error.args[-1]) in translated.what
+    lacking = translate(pymysql.err.ProgrammingError(1146, "no table"))
+    assert "tally migrate" in lacking.next_step
+    assert "backup" in lacking.next_step
     for section in ("mysql", "results"):
         denied = translate(OperationalError(1045, "no"), section=section)
         assert denied.next_step == f"check {section}.user, its password and its grants"

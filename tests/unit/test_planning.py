@@ -190,6 +190,7 @@ def test_the_error_of_a_blocked_run_names_both_sides() -> None:
         # The code and the next step stand beside the text, and not in it.
         assert error.what == f"pipeline first: not read: alog: Kafka has {detail}"
         assert error.next_step.endswith("BROKER:9092 --create --topic alog")
+        assert ("needs tally topics adopt" in error.next_step) is bool(ledger)
         assert type(blocked_error("first", [*planned.blocks, *of_loss])) is BlockedError
 
 

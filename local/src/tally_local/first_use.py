@@ -100,8 +100,8 @@ def directions(
         yield from _next_commands(pipeline, tally)
         if Part.AIRFLOW in addresses:
             unpause = f"       {tally} airflow cli dags unpause {pipeline.name}"
-            yield f"{unpause}    counts each minute"
-            yield f"{unpause}_audit    audits each day"
+            yield f"{unpause}    if paused: counts each minute"
+            yield f"{unpause}_audit    if paused: audits each day"
 
 
 def shows(credentials: Path, *names: str) -> str:

@@ -135,7 +135,8 @@ def problems_of(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
     """What is wrong with a pipeline, failures first."""
     yield from _errors(found)
     yield from _waiting_for_a_decision(pipeline, found)
-    yield from _late(pipeline, found)
+    if found.unprepared is None:  # else that is why it waits
+        yield from _late(pipeline, found)
     yield from _unshown(pipeline, found)
     yield from _warnings(pipeline, found)
 

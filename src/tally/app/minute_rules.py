@@ -63,7 +63,8 @@ class Outdated:
         if self.replay is None:
             return text
         held = ", if Kafka holds them," if self.gone is None else ""
-        brought = f"{plural(self.replayed, 'minute')} can be brought up to date{held}"
+        longest = ", the longest span," if self.replayed < self.minutes - (self.gone or 0) else ""
+        brought = f"{plural(self.replayed, 'minute')}{longest} can be brought up to date{held}"
         return f"{text}; {brought} with: {self.replay}"
 
 

@@ -62,7 +62,9 @@ def ranges_of_batch(tx: Transaction, pipeline: str, batch_id: int) -> list[Offse
     )
 
 
-def ranges_of_minutes(tx: Transaction, pipeline: str, first: str, last: str) -> list[OffsetRange]:
+def ranges_of_minutes(
+    tx: Transaction, pipeline: str, first: str, last: str, *, current: bool = True
+) -> list[OffsetRange]:
     """Ranges of live segments with lines in a span of minutes, of current topic generations.
 
     Args:
@@ -70,15 +72,16 @@ def ranges_of_minutes(tx: Transaction, pipeline: str, first: str, last: str) -> 
         pipeline: The pipeline.
         first: The first minute of the lines' own clock, ``YYYY-MM-DD HH:MM``.
         last: The last one, itself included.
+        current: False for the ranges of earlier generations instead.
     """
     return _ranges(
         tx.rows(
             "select distinct i.topic, s.partition_id, s.from_offset, s.until_offset"
             " from segment s join topic_incarnation i using (incarnation_id)"
             f" join `{tables_of(tx, pipeline).contributions}` c using (segment_id)"
-            " where i.pipeline = %s and i.state = 'current' and s.state = 'live'"
+            " where i.pipeline = %s and (i.state = 'current') = %s and s.state = 'live'"
             " and c.log_time between %s and %s",
-            (pipeline, f"{first}:00", f"{last}:00"),
+            (pipeline, current, f"{first}:00", f"{last}:00"),
         )
     )
 

@@ -1,5 +1,6 @@
 """MySQL's errors as Tally's, in one place; the driver's own text is kept."""
 
+import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -9,6 +10,7 @@ from pymysql.constants import CR, ER
 
 from tally.errors import (
     AccessDeniedError,
+    ConfigError,
     CountOverflowError,
     MySQLUnavailableError,
     OutcomeUnknownError,
@@ -50,7 +52,7 @@ _TRANSLATIONS: Final[Sequence[tuple[frozenset[int], type[TallyError], str]]] = (
     (
         frozenset({ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR, ER.SP_DOES_NOT_EXIST}),
         SchemaError,
-        "tally migrate",
+        "tally migrate; where the loading of a backup broke off, load it whole",
     ),
     (
         frozenset({ER.BAD_DB_ERROR}),
@@ -150,6 +152,14 @@ def translate(error: Exception, where: str = "", section: str = "mysql") -> Tall
     """MySQL's error as one of Tally's, with the driver's own text."""
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = f"MySQL{f' ({where})' if where else ''}: {_driver_text(error)}"
+    # PyMySQL gives every OSError of a connection one number, as if nothing had answered.
+    if isinstance(getattr(error, "original_exception", error), ssl.SSLCertVerificationError):
+        return ConfigError(
+            text,
+            next_step=f"let {section}.ssl_ca name a PEM file with the authority that signed the "
+            f"certificate, and {section}.host a name in it, or renew it; {section}.tls says "
+            "whether it is checked",
+        )
     for numbers, ours, next_step in _TRANSLATIONS:
         if number in numbers:
             found = ours(text, next_step=next_step.replace("mysql.", f"{section}."))

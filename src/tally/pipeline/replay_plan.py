@@ -135,7 +135,8 @@ def check_possible(preview: Preview) -> None:
         raise ReplayRefusedError(
             f"pipeline {preview.pipeline}: {preview.request}: there is nothing to reprocess"
             + "".join(f"; {note}" for note in preview.notes),
-            next_step=f"ask for what was counted: tally status {preview.pipeline} has the offsets, "
+            next_step="ask for what was counted of the current topics: "
+            f"tally status {preview.pipeline} has the offsets, "
             f"tally counts {preview.pipeline} the minutes",
         )
 

@@ -87,8 +87,14 @@ def resolve(tx: Transaction, kafka: KafkaPort, facts: Facts, request: Request) -
             find_batch(tx, request.batch_id)
             return [], [f"batch {request.batch_id} has counted nothing of the current topics"]
         case MinutesAsked():
-            found = tiles.ranges_of_minutes(tx, facts.pipeline.name, request.first, request.last)
-            notes = [] if found else ["no live segment has counted lines for it"]
+            asked = facts.pipeline.name, request.first, request.last
+            found = tiles.ranges_of_minutes(tx, *asked)
+            notes = [] if found else ["no live segment of the current topics has lines of it"]
+            if tiles.ranges_of_minutes(tx, *asked, current=False):
+                notes.append(
+                    "it has lines that were counted of an earlier generation of a topic, which "
+                    "Kafka no longer has: no replay can read them"
+                )
             return join_ranges(found, touching=True), notes
 
 

@@ -115,8 +115,9 @@ def missing_topic(topic: str, known: KnownTopic | None) -> Block:
         partition=None,
         reason=BlockReason.TOPIC_MISSING,
         detail="Kafka has no such topic" + (" any more" if known else ""),
-        next_step="take it out of the pipeline's topics, or create it: "
-        f"kafka-topics --bootstrap-server BROKER:9092 --create --topic {topic}",
+        next_step="take it out of the pipeline's topics, or create it"
+        + (", which then needs tally topics adopt" if known else "")
+        + f": kafka-topics --bootstrap-server BROKER:9092 --create --topic {topic}",
     )
 
 

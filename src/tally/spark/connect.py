@@ -187,7 +187,8 @@ def _ours(settings: SparkSettings, error: SparkConnectGrpcException) -> TallyErr
         )
     return SparkUnavailableError(
         f"the Spark Connect server {settings.master} did not answer: {_sentence(error)}",
-        next_step="start it, or correct spark.master or the connection tally_spark",
+        next_step="start it, or correct spark.master or the connection tally_spark: use_ssl=true "
+        "if the server has TLS, and only then",
     )
 
 

@@ -59,7 +59,8 @@ def test_each_problem_is_named_once_and_failures_come_before_warnings() -> None:
     cases: tuple[tuple[dict[str, Any], list[ProblemReason], Health], ...] = (
         # Half of the records malformed is still within the default.
         ({}, [], ok),
-        ({"unprepared": ERROR}, [Reason.UNPREPARED], fail),
+        # Without tables nothing is late.
+        ({"unprepared": ERROR, "overdue_offsets": 1}, [Reason.UNPREPARED], fail),
         ({"kafka_error": ERROR}, [Reason.KAFKA_UNANSWERED], fail),
         ({"surroundings": Surroundings(engine_error=ERROR)}, [Reason.ENGINE_UNANSWERED], fail),
         ({"blocks": (BLOCK,)}, [Reason.BLOCKED], fail),

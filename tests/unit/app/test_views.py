@@ -6,6 +6,7 @@ from tests.unit.values import P0, batch, span
 
 from tally.app.audit import RecountView, audit_view
 from tally.app.dead_letters import DeadLetterView
+from tally.app.minute_rules import Outdated
 from tally.app.plan import plan_view
 from tally.app.run import has_caught_up
 from tally.app.views import document
@@ -103,3 +104,11 @@ def test_run_all_continues_after_a_batch_that_was_cut_or_planned_earlier() -> No
     """It has caught up when a fresh batch took everything; an accepted hole is read by itself."""
     cases = ((FRESH, 1_000), (FRESH, 10), (HOLE, 1_000), (RESUMED, 1_000), (NOTHING, 1))
     assert [has_caught_up(*case) for case in cases] == [True, False, False, False, True]
+
+
+def test_minutes_outside_the_longest_span_are_not_passed_over() -> None:
+    """Of three minutes one is gone and one is brought up to date: that is not said to be all."""
+    span = {"first_minute": "2026-11-20 00:14", "last_minute": "2026-11-20 00:16"}
+    some = Outdated(minutes=3, **span, gone=1, replayed=1, replay="tally replay …")
+    assert "; 1 minute, the longest span, can be brought up to date with" in str(some)
+    assert "; 1 minute can be brought up to date with" in str(replace(some, minutes=2))
