@@ -1,5 +1,6 @@
 """MySQL's errors as Tally's, in one place; the driver's own text is kept."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -7,6 +8,7 @@ from typing import Final
 import pymysql
 from pymysql.constants import CR, ER
 
+from tally.config.servers import key_of
 from tally.errors import (
     AccessDeniedError,
     CountOverflowError,
@@ -28,6 +30,7 @@ _CLIENT_TIMED_OUT: Final = 4031
 _QUERY_TIMED_OUT: Final = 3024
 _STATEMENT_TIMED_OUT: Final = 1969  # MariaDB
 
+_KEY: Final = re.compile(r"\bmysql\.(\w+)")
 _LOGIN_REFUSED: Final = frozenset({ER.ACCESS_DENIED_ERROR, _ACCESS_DENIED_NO_PASSWORD})
 
 # Our error and its next step for MySQL's error numbers; all others are StatementErrors.
@@ -37,15 +40,23 @@ _TRANSLATIONS: Final[Sequence[tuple[frozenset[int], type[TallyError], str]]] = (
             {
                 ER.ACCESS_DENIED_ERROR,
                 ER.DBACCESS_DENIED_ERROR,
-                ER.TABLEACCESS_DENIED_ERROR,
-                ER.COLUMNACCESS_DENIED_ERROR,
-                ER.SPECIFIC_ACCESS_DENIED_ERROR,
-                ER.PROCACCESS_DENIED_ERROR,
                 _ACCESS_DENIED_NO_PASSWORD,
             }
         ),
         AccessDeniedError,
         "check mysql.user, its password and its grants",
+    ),
+    (
+        frozenset(
+            {
+                ER.TABLEACCESS_DENIED_ERROR,
+                ER.COLUMNACCESS_DENIED_ERROR,
+                ER.SPECIFIC_ACCESS_DENIED_ERROR,
+                ER.PROCACCESS_DENIED_ERROR,
+            }
+        ),
+        AccessDeniedError,
+        "grant mysql.user what it lacks: tally doctor lists every missing right",
     ),
     (
         frozenset({ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR, ER.SP_DOES_NOT_EXIST}),
@@ -152,7 +163,7 @@ def translate(error: Exception, where: str = "", section: str = "mysql") -> Tall
     text = f"MySQL{f' ({where})' if where else ''}: {_driver_text(error)}"
     for numbers, ours, next_step in _TRANSLATIONS:
         if number in numbers:
-            found = ours(text, next_step=next_step.replace("mysql.", f"{section}."))
+            found = ours(text, next_step=_KEY.sub(lambda key: key_of(section, key[1]), next_step))
             if isinstance(found, AccessDeniedError) and number in _LOGIN_REFUSED:
                 found.credentials = (f"{section}.user", f"{section}.password")
             return found
