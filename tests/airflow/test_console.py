@@ -371,6 +371,10 @@ def test_pipelines_are_told_apart(world: World, viewer: "TestClient") -> None:
         text = text_of(viewer, address)
         assert "pipelines.a_wrong_one.level" in text
         assert f'pipelines/{world.name}/"' in text
+    make_settings(world.stack, world.config, wrong)
+    alone = text_of(viewer, "/tally/pipelines/a_wrong_one/")
+    assert "pipelines.a_wrong_one.level" in alone
+    assert "Read from the ledger" not in alone
 
 
 def test_no_page_says_ok_until_kafka_has_answered(
@@ -451,6 +455,7 @@ def test_a_ledger_that_cannot_be_read_is_said_without_a_password(
 
     assert "the console has no user of MySQL to read with" in refused()
     assert "docs/runbook.md" in refused()
+    assert "Read from the ledger" not in refused()
     monkeypatch.setenv("TALLY_MYSQL__PORT", "1")
     monkeypatch.setenv("TALLY_CONSOLE__USER", "reader")
     monkeypatch.setenv("TALLY_CONSOLE__PASSWORD", "s3cret")

@@ -102,6 +102,7 @@ def test_the_exit_code_of_a_batch_without_a_commit_says_whether_a_retry_makes_se
             count.execute()
         assert isinstance(caught.value, AirflowFailException) == (code in {2, 4}), code
         assert (words if code else "batch is not committed in the ledger") in str(caught.value)
+        assert ("SIGKILL, perhaps because memory" in str(caught.value)) == (code == 137), code
         assert (state(world), count.xcoms, dict(count.events)) == ("planned", {}, {})
 
 

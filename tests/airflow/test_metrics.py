@@ -113,6 +113,9 @@ def test_what_cannot_be_read_is_a_figure_too(
 ) -> None:
     """One pipeline's trouble hides no other; a ledger or a Kafka that is down is said as 0."""
     wrong = {"topics": ["a-topic"], "level": "ERROR"}
+    make_settings(world.stack, world.config, {"a_wrong_one": wrong})
+    alone = scraped(client, metrics_token)
+    assert figure(alone, Metric.PROBLEM, "a_wrong_one", reason="disabled") == 1
     make_settings(world.stack, world.config, {world.name: world.keys, "a_wrong_one": wrong})
     found = scraped(client, metrics_token)
     assert figure(found, Metric.PROBLEM, "a_wrong_one", reason="disabled") == 1

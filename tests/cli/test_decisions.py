@@ -74,6 +74,7 @@ def test_accepted_losses_let_counting_continue(tally: Call, world: World) -> Non
     assert done["decided_by"]
     assert [state for *_, state in losses(world)] == ["accepted", "accepted"]
     assert world.offsets() == {0: (0, 6), 1: (0, 6)}
+    tally(*accept).ends(2, "no such open loss", f"tally plan {world.name}")
     assert tally("plan", "--json").document["blocks"] == []
     assert tally("audit").exit_code == 0
 

@@ -171,7 +171,9 @@ def test_the_doctor_finds_a_compacted_topic_and_a_user_of_the_console_who_may_wr
     monkeypatch.setenv("TALLY_CONSOLE__PASSWORD", "wrong")
     checks = examined(tally)
     assert checks[f"kafka.topic.{topic}"]["health"] == "ok"
-    assert checks["console.rights"]["health"] == "fail"
+    rights = checks["console.rights"]
+    assert rights["health"] == "fail"
+    assert rights["next_step"] == "check console.user, its password and its grants"
 
 
 def test_the_doctor_finds_stopped_servers(tally: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,11 +98,16 @@ def test_each_error_of_mysql_is_of_one_class() -> None:
     lacking = translate(pymysql.err.ProgrammingError(1146, "no table"))
     assert "tally migrate" in lacking.next_step
     assert "backup" in lacking.next_step
-    for section in ("mysql", "results"):
+    for section in ("mysql", "results", "console"):
         denied = translate(OperationalError(1045, "no"), section=section)
         assert denied.next_step == f"check {section}.user, its password and its grants"
         assert isinstance(denied, errors.AccessDeniedError)
         assert denied.credentials == (f"{section}.user", f"{section}.password")
+        denied = translate(OperationalError(1142, "no"), section=section)
+        assert denied.next_step.startswith(f"grant {section}.user what it lacks: tally doctor")
+    # The console has a user of its own, on the server of the ledger.
+    nowhere = translate(OperationalError(1049, "no"), section="console")
+    assert "mysql.database names" in nowhere.next_step
 
 
 def test_a_server_that_accepts_and_stays_silent_is_not_waited_for() -> None:

@@ -42,9 +42,15 @@ def pipeline(*keys: str) -> Pipeline:
 
 
 def refusal(text: str, **overrides: Any) -> str:
-    """What is said of a configuration that cannot be loaded."""
+    """What is said of a configuration that is wrong, or whose pipeline is."""
+
+    def check() -> None:
+        settings = load(text, **overrides)
+        for name in settings.names:
+            settings.check(name)
+
     with pytest.raises(ConfigError) as raised:
-        load(text, **overrides)
+        check()
     return f"{raised.value.what}\n{raised.value.next_step}"
 
 
@@ -134,6 +140,10 @@ def test_a_wrong_value_is_named_with_its_line(monkeypatch: pytest.MonkeyPatch) -
     assert "kafka.request_timeout_s = 'x': must be a number (line 4)" in refusal(
         f"{MINIMAL}[kafka]\nrequest_timeout_s = 'x'\n"
     )
+    # With what is wrong for all, what disables one is told, too.
+    monkeypatch.setenv("TALLY_HOME", "x")
+    assert refusal(f"{MINIMAL}patience_s = 'x'\n").count("(line 3)") == 1
+    monkeypatch.delenv("TALLY_HOME")
     second = f'{MINIMAL}\n[pipelines.second]\ntopics = ["b"]\nmax_lag_offsets = -1\n'
     assert complaint(load(second), "second").endswith("at least 0 (line 6)")
     # The text of another key, and lines that a TOML parser alone can tell apart.
@@ -370,11 +380,8 @@ def test_who_shows_what_is_wrong_needs_no_pipeline(monkeypatch: pytest.MonkeyPat
     """Airflow draws a red DAG for each, and doctor lists them."""
     for text in ("", "[pipelines]\n", "[pipelines.a]\n"):
         Path("tally.toml").write_text(text, encoding="utf-8")
-        assert load_settings(needed="none").pipelines == {}
-    assert load_settings(needed="any").disabled == {"a": ("pipelines.a.topics: is required",)}
-    Path("tally.toml").write_text("[pipelines]\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="at least one"):
-        load_settings(needed="any")
+        assert load_settings(needs_pipeline=False).pipelines == {}
+    assert load_settings().disabled == {"a": ("pipelines.a.topics: is required",)}
     # Without a file there are the defaults, whatever a file or a variable says.
     defaults = load().spark
     monkeypatch.setenv("TALLY_SPARK__MASTER", "local[7]")

@@ -1,5 +1,6 @@
 """The task that counts one batch in a process of its own; the ledger decides its outcome."""
 
+import signal
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import timedelta
@@ -41,6 +42,9 @@ OUTCOME_KEY: Final = "outcome"
 # Exit codes of the job that a retry does not change. Fencing is not among them: the newer attempt
 # commits the batch meanwhile, and the retry finds it committed; or it fails, and the retry commits.
 _FINAL_EXITS: Final = frozenset({EXIT_USAGE, EXIT_OPERATOR})
+
+# Of the driver itself, and as Java and shells tell it.
+_KILLED_EXITS: Final = frozenset({-signal.SIGKILL, 128 + signal.SIGKILL})
 
 
 class TallyCountOperator(SparkSubmitOperator):
@@ -197,6 +201,12 @@ class TallyCountOperator(SparkSubmitOperator):
         driver = self._driver()
         if driver.exit_code in _FINAL_EXITS:
             raise final(f"batch {self._batches}: {driver.error_line}") from None
+        if driver.exit_code in _KILLED_EXITS and not self._killed:
+            raise AirflowException(
+                f"batch {self._batches}: the driver was ended by SIGKILL, perhaps because memory "
+                f"ran out: {driver.error_line}. Next: nothing, the retry counts it; if it happens "
+                "again, see the kernel's log (dmesg), and give the worker more memory"
+            ) from None
         if self._plain is None:
             java()  # without one no retry helps
         raise failure

@@ -61,7 +61,7 @@ def pipeline_dags(*, config: Path, job: Path, doc_md: str) -> dict[str, DAG]:
         ConfigError: The configuration of the servers is not valid; Airflow shows it as the file's
             import error.
     """
-    settings = load_settings(config, needed="any")
+    settings = load_settings(config)
     dags: dict[str, DAG] = {}
     for name in settings.names:
         try:

@@ -11,6 +11,7 @@ from tally.airflow.connections import brief_context
 from tally.airflow.failures import final, final_unless_retryable
 from tally.airflow.links import PreviewLink
 from tally.airflow.replay_form import read_form
+from tally.formatting import plural
 
 if TYPE_CHECKING:
     from tally.airflow.replay_work import Shown
@@ -103,7 +104,10 @@ class TallyReplayRequestOperator(BaseOperator):
             ctx = brief_context(self.config, self.pipeline)
             written = replay_work.write_down(ctx, self.pipeline, shown, requester, reason)
         self.log.info(
-            "replay %s of %s: %s batches", written.replay_id, requester.name, len(written.batches)
+            "replay %s of %s: %s",
+            written.replay_id,
+            requester.name,
+            plural(len(written.batches), "batch"),
         )
         ti.xcom_push(key=REPLAY_KEY, value=written.replay_id)
         return written.batches

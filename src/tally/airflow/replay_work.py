@@ -189,8 +189,8 @@ def outcome_text(outcome: ReplayOutcome) -> str:
     """The outcome of a replay, in one line for the log."""
     return (
         f"replay {outcome.replay_id} is {outcome.state}: {outcome.committed} of "
-        f"{outcome.batches} batches committed, {outcome.records:,} records, "
-        f"{outcome.matched:,} matched in {outcome.minutes:,} minutes, "
+        f"{plural(outcome.batches, 'batch')} committed, {plural(outcome.records, 'record')}, "
+        f"{outcome.matched:,} matched in {plural(outcome.minutes, 'minute')}, "
         f"{outcome.malformed:,} malformed{continued(outcome.continuations)}; {_changed(outcome)}"
     )
 

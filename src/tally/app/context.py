@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tally.config.servers import SparkSettings
+from tally.config.servers import ReaderSettings, SparkSettings
 from tally.config.settings import Settings
 from tally.errors import ConfigError, CountTimeoutError
 from tally.kafka.client import Kafka
@@ -92,8 +92,9 @@ def console_context(settings: Settings, pool: ConnectionPool | None = None) -> C
             next_step="create a user that may only SELECT, as docs/runbook.md says (the console's "
             "user), and name it in Airflow's connection tally_console or as console.user",
         )
-    reading = mysql.model_copy(
-        update={
+    reading = ReaderSettings.model_construct(
+        **{
+            **dict(mysql),
             "user": console.user,
             "password": console.password,
             "connect_timeout_s": min(mysql.connect_timeout_s, PAGE_TIMEOUT_S),

@@ -25,7 +25,7 @@ from tally.ledger.reading import BatchRecord
 from tally.ledger.rules import Understood, records_committed_since
 from tally.model import KafkaSnapshot, KnownTopic, TopicPartition
 from tally.pipeline.context import Context
-from tally.planning.blocks import Block, BlockReason
+from tally.planning.blocks import Block, BlockReason, before_a_plan
 from tally.planning.ingest import plan_ingest
 
 RATE_OVER: Final = timedelta(minutes=15)
@@ -282,11 +282,13 @@ def _blocks(
     if kafka is None:
         return ()
     if isinstance(pipeline.start, datetime) and pipeline.start > now:
-        return plan_ingest(pipeline, known=known, kafka=kafka, starts=None).blocks
-    # Otherwise a new topic that Kafka has cannot be blocked, and it has no start offset here.
-    asked = [t for t in pipeline.topics if t in known or t not in kafka.topics]
-    asked_of = pipeline.model_copy(update={"topics": asked})
-    return plan_ingest(asked_of, known=known, kafka=kafka, starts={}).blocks
+        plan = plan_ingest(pipeline, known=known, kafka=kafka, starts=None)
+    else:
+        # A new topic that Kafka has cannot be blocked, and it has no start offset here.
+        asked = [t for t in pipeline.topics if t in known or t not in kafka.topics]
+        asked_of = pipeline.model_copy(update={"topics": asked})
+        plan = plan_ingest(asked_of, known=known, kafka=kafka, starts={})
+    return before_a_plan(pipeline.name, plan.blocks, known)
 
 
 def _partitions(

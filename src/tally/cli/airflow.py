@@ -84,7 +84,7 @@ def _mention_unknown(app: App, dag_ids: Sequence[str]) -> None:
     from tally.config.loading import load_settings  # noqa: PLC0415 - --help does without
 
     try:
-        pipelines = load_settings(app.config_path, needed="none").names
+        pipelines = load_settings(app.config_path, needs_pipeline=False).names
     except ConfigError:  # Airflow's commands work without
         return
     known = [f"{name}{suffix}" for name in pipelines for suffix in ("", *DAG_SUFFIXES)]

@@ -156,19 +156,18 @@ class App:
         """The pipeline of that name; the only one when none is named.
 
         Raises:
-            UnknownPipelineError: No pipeline of that name is configured.
+            UnknownPipelineError, ConfigError: As :meth:`tally.config.settings.Settings.check`.
             UsageError: No name is given and several pipelines are configured.
         """
-        if name is not None:
-            self.settings.check(name)
-            return name
-        names = self.settings.names
-        if len(names) > 1:
-            raise UsageError(
-                f"several pipelines are configured: {', '.join(names)}",
-                next_step="name one after the command",
-            )
-        return names[0]
+        if name is None:
+            name, *others = self.settings.names
+            if others:
+                raise UsageError(
+                    f"several pipelines are configured: {', '.join([name, *others])}",
+                    next_step="name one after the command",
+                )
+        self.settings.check(name)
+        return name
 
     def confirm(self, question: str, *, yes: bool) -> None:
         """Return only if the operator agrees, now or beforehand with ``--yes``.

@@ -59,7 +59,7 @@ def connect_server(app: App, master: str, port: int, memory: str) -> None:
     from tally.spark.connect_server import server_command, server_environment  # noqa: PLC0415
     from tally.spark.keeper import keep_until_told  # noqa: PLC0415 - as above, --help does without
 
-    settings = load_settings(app.config_path, needed="none").spark
+    settings = load_settings(app.config_path, needs_pipeline=False).spark
     token = settings.connect_token.get_secret_value()
     if not token:
         raise ConfigError(

@@ -206,7 +206,7 @@ def _settings(app: App, *, is_optional: bool) -> "Settings":
     from tally.config.settings import Settings  # noqa: PLC0415 - as above
 
     try:
-        return load_settings(app.config_path, needed="none")
+        return load_settings(app.config_path, needs_pipeline=False)
     except ConfigError as error:
         if not is_optional:
             raise

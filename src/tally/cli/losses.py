@@ -99,7 +99,7 @@ def accept(
     if not seen.losses:
         raise UsageError(
             f"pipeline {name} has no such open loss",
-            next_step=f"tally losses list {name}",
+            next_step=f"tally plan {name}, which records losses, or: tally losses list {name}",
         )
     if not app.out.as_json:
         _show(app, seen)

@@ -16,7 +16,7 @@ import stat
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -27,7 +27,6 @@ from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE, mistaken_v
 from tally.errors import ConfigError
 
 CONFIG_NAME = "tally.toml"
-Needed = Literal["valid", "any", "none"]
 STACK_OVERLAY = Path(".tally") / "stack.toml"
 
 
@@ -40,15 +39,15 @@ def load_settings(
     path: Path | None = None,
     *,
     overrides: Mapping[str, Any] | None = None,
-    needed: Needed = "valid",
+    needs_pipeline: bool = True,
 ) -> Settings:
     """Read and validate the configuration.
 
     Args:
         path: The file; :func:`config_path` when None.
         overrides: Values of the same shape, which override all other sources.
-        needed: Which pipelines there must be: one that is ``valid``, ``any``, or ``none``. One that
-            is wrong is told to those who ask for it: :meth:`tally.config.settings.Settings.check`.
+        needs_pipeline: Whether there must be one, right or wrong. Of a wrong one those are told who
+            ask for it: :meth:`tally.config.settings.Settings.check`.
 
     Raises:
         ConfigError: A file is missing or not TOML, a value is not allowed, or a variable
@@ -71,15 +70,15 @@ def load_settings(
         raise _config_error([*error.sentences, *mistaken], files) from None
     finally:
         files_of_this_load.reset(token)
+    if not settings.names and needs_pipeline:
+        raise _config_error(["pipelines: at least one is needed", *mistaken], files)
+    if mistaken:
+        wrong = [sentence for sentences in settings.disabled.values() for sentence in sentences]
+        raise _config_error([*wrong, *mistaken], files)
     settings._disabled = {  # noqa: SLF001 - as Settings found them, with where they stand
         name: tuple(_with_line(sentence, files) for sentence in sentences)
         for name, sentences in settings.disabled.items()
     }
-    wrong = [sentence for sentences in settings.disabled.values() for sentence in sentences]
-    if not settings.names and needed != "none":
-        raise _config_error(["pipelines: at least one is needed", *mistaken], files)
-    if mistaken or not (settings.pipelines or needed != "valid"):
-        raise _config_error([*wrong, *mistaken], files)
     return settings
 
 

@@ -135,6 +135,18 @@ class ConsoleSettings(Section):
     `/tally/metrics`."""
 
 
+class ReaderSettings(MySQLSettings):
+    """The ledger's database as the console's user reads it."""
+
+    section: ClassVar[str] = "console"
+
+
+def key_of(section: str, name: str) -> str:
+    """The key that says this of a database: the console's user reads where ``[mysql]`` says."""
+    is_elsewhere = section == "console" and name not in ConsoleSettings.model_fields
+    return f"{'mysql' if is_elsewhere else section}.{name}"
+
+
 # What PySpark's client accepts; its own check comes only after a batch is claimed.
 _CONNECT_SCHEME = "sc://"
 _CONNECT_URL = re.compile(

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pymysql
 from pymysql.cursors import DictCursor
 
-from tally.config.servers import MySQLSettings, trusting
+from tally.config.servers import MySQLSettings, key_of, trusting
 from tally.mysql.errors import our_errors
 
 # How long a connection may be idle inside a transaction, as a multiple of the lock wait timeout. A
@@ -115,6 +115,6 @@ def _trusts_any_server() -> ssl.SSLContext:
 def _tls_options(settings: MySQLSettings) -> dict[str, Any]:
     if settings.tls == "verified":
         # PyMySQL's own context does not check the host name when no CA is given.
-        return {"ssl": trusting(settings.ssl_ca, f"{settings.section}.ssl_ca")}
+        return {"ssl": trusting(settings.ssl_ca, key_of(settings.section, "ssl_ca"))}
     # Without any option PyMySQL encrypts when the server offers it.
     return {"ssl_disabled": True} if settings.tls == "disabled" else {}

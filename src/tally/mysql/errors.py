@@ -1,5 +1,6 @@
 """MySQL's errors as Tally's, in one place; the driver's own text is kept."""
 
+import re
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from typing import Final
 import pymysql
 from pymysql.constants import CR, ER
 
+from tally.config.servers import key_of
 from tally.errors import (
     AccessDeniedError,
     ConfigError,
@@ -30,6 +32,7 @@ _CLIENT_TIMED_OUT: Final = 4031
 _QUERY_TIMED_OUT: Final = 3024
 _STATEMENT_TIMED_OUT: Final = 1969  # MariaDB
 
+_KEY: Final = re.compile(r"\bmysql\.(\w+)")
 _LOGIN_REFUSED: Final = frozenset({ER.ACCESS_DENIED_ERROR, _ACCESS_DENIED_NO_PASSWORD})
 
 # Our error and its next step for MySQL's error numbers; all others are StatementErrors.
@@ -39,15 +42,23 @@ _TRANSLATIONS: Final[Sequence[tuple[frozenset[int], type[TallyError], str]]] = (
             {
                 ER.ACCESS_DENIED_ERROR,
                 ER.DBACCESS_DENIED_ERROR,
-                ER.TABLEACCESS_DENIED_ERROR,
-                ER.COLUMNACCESS_DENIED_ERROR,
-                ER.SPECIFIC_ACCESS_DENIED_ERROR,
-                ER.PROCACCESS_DENIED_ERROR,
                 _ACCESS_DENIED_NO_PASSWORD,
             }
         ),
         AccessDeniedError,
         "check mysql.user, its password and its grants",
+    ),
+    (
+        frozenset(
+            {
+                ER.TABLEACCESS_DENIED_ERROR,
+                ER.COLUMNACCESS_DENIED_ERROR,
+                ER.SPECIFIC_ACCESS_DENIED_ERROR,
+                ER.PROCACCESS_DENIED_ERROR,
+            }
+        ),
+        AccessDeniedError,
+        "grant mysql.user what it lacks: tally doctor lists every missing right",
     ),
     (
         frozenset({ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR, ER.SP_DOES_NOT_EXIST}),
@@ -154,15 +165,15 @@ def translate(error: Exception, where: str = "", section: str = "mysql") -> Tall
     text = f"MySQL{f' ({where})' if where else ''}: {_driver_text(error)}"
     # PyMySQL gives every OSError of a connection one number, as if nothing had answered.
     if isinstance(getattr(error, "original_exception", error), ssl.SSLCertVerificationError):
+        authority, host, tls = (key_of(section, key) for key in ("ssl_ca", "host", "tls"))
         return ConfigError(
             text,
-            next_step=f"let {section}.ssl_ca name a PEM file with the authority that signed the "
-            f"certificate, and {section}.host a name in it, or renew it; {section}.tls says "
-            "whether it is checked",
+            next_step=f"let {authority} name a PEM file with the authority that signed the "
+            f"certificate, and {host} a name in it, or renew it; {tls} says whether it is checked",
         )
     for numbers, ours, next_step in _TRANSLATIONS:
         if number in numbers:
-            found = ours(text, next_step=next_step.replace("mysql.", f"{section}."))
+            found = ours(text, next_step=_KEY.sub(lambda key: key_of(section, key[1]), next_step))
             if isinstance(found, AccessDeniedError) and number in _LOGIN_REFUSED:
                 found.credentials = (f"{section}.user", f"{section}.password")
             return found

@@ -1,7 +1,7 @@
 """Blocks: topics and partitions that are not read, why, and what to do about it. Pure."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -185,3 +185,29 @@ def lost(pipeline: str, loss: Loss) -> Block:
         detail=detail,
         next_step=next_step,
     )
+
+
+def before_a_plan(
+    pipeline: str, blocks: Sequence[Block], known: Mapping[str, KnownTopic]
+) -> tuple[Block, ...]:
+    """The blocks as they are until a plan has recorded them: of what is lost it is the next step.
+
+    Args:
+        pipeline: The pipeline.
+        blocks: Its blocks, as a plan has them.
+        known: The ledger's current generations of its topics.
+    """
+    step = f"tally plan {pipeline}, which records the loss; then restore the records or accept it"
+    return tuple(
+        replace(block, next_step=step)
+        if block.reason in {BlockReason.RECORDS_LOST, BlockReason.TOPIC_TRUNCATED}
+        and block.partition is not None
+        and not _has_loss(known[block.topic], block.partition)
+        else block
+        for block in blocks
+    )
+
+
+def _has_loss(topic: KnownTopic, partition: int) -> bool:
+    position = topic.positions.get(partition)
+    return position is not None and position.open_loss is not None

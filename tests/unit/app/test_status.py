@@ -78,6 +78,18 @@ def test_each_partition_has_its_offsets_its_lag_and_its_condition() -> None:
     assert wrong == []
 
 
+def test_a_loss_is_to_be_planned_before_it_can_be_accepted() -> None:
+    """Only a plan records it; one that is recorded waits for the decision."""
+    for ledger, said, is_recorded in (
+        (known(1), kafka((4, 9)), False),
+        (known(9), kafka((0, 5)), False),
+        (known(1, open_loss=LOST), kafka((4, 9)), True),
+    ):
+        for problem in stand(ledger, said).problems:
+            assert problem.next_step.startswith("tally plan first, ") != is_recorded
+            assert ("tally losses accept first" in problem.next_step) == is_recorded
+
+
 def test_without_an_answer_from_kafka_the_health_is_a_failure_or_unknown() -> None:
     """Whatever the ledger knows: what is blocked or lost shows only in Kafka's answer."""
     error = ErrorView.of(KafkaUnavailableError("no answer", next_step="start it"))

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from tally.cli.airflow import _mention_unknown
 from tally.cli.app import App
 from tally.cli.tree import cli
-from tally.errors import EXIT_USAGE, UnknownPipelineError, UsageError
+from tally.errors import EXIT_FINDINGS, EXIT_USAGE, UnknownPipelineError, UsageError
 from tally_local.stack.ports import LOOPBACK
 from tally_local.stack.private_files import write_private_json
 
@@ -45,6 +45,27 @@ def test_of_several_pipelines_one_must_be_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="first, second"):
         app(tmp_path, TWO).pipeline(None)
     assert app(tmp_path, TWO).pipeline("second") == "second"
+
+
+def test_a_wrong_pipeline_is_shown_though_it_is_the_only_one(tmp_path: Path) -> None:
+    """As one of several is, by what needs no server; whoever counts is told its mistakes."""
+    config = tmp_path / "tally.toml"
+    config.write_text(f'{ONE}labels = ["service"]\n', encoding="utf-8")
+
+    def call(*words: str) -> Result:
+        return CliRunner().invoke(cli, ["--config", str(config), *words], obj=App())
+
+    for command in ("pipelines", "status"):
+        shown = call(command, "--json")
+        assert (shown.exit_code, json.loads(shown.stdout)["health"]) == (0, "fail")
+        text = call(command, "--check")
+        assert text.exit_code == EXIT_FINDINGS
+        assert text.stdout.count("(line 3)") == 1
+        assert "FAIL  first: disabled: pipelines.first.labels" in text.stdout
+    for command in ("run", "plan", "replay --all --dry-run", "counts", "status first"):
+        refused = call(*command.split())
+        assert (refused.exit_code, refused.stdout) == (EXIT_USAGE, ""), command
+        assert "config-invalid: pipeline first is not valid" in refused.stderr
 
 
 def test_the_option_wins_over_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ def examine(config: Path, airflow: Mapping[str, str]) -> Iterator[Diagnosis]:
     yield check_python()
     yield check_distribution()
     try:
-        settings = load_settings(config, needed="any")
+        settings = load_settings(config)
     except ConfigError as error:
         yield fail(CONFIG, error.what, error.next_step)
         yield skip("mysql, kafka, spark", "the configuration does not say where they are")
