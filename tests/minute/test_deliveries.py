@@ -274,8 +274,9 @@ def test_a_partition_is_read_by_one_task(world: Delivery, spark: SparkSession) -
     with world.context(spark).open_reader() as reader:
         ((_, totals),) = reader.count_each([request], _records)
     assert totals == 40
+    world.configure(reader={"minPartitions": "8"})
     with pytest.raises(errors.ConfigError, match='delivery = "partition" commits each partition'):
-        world.configure(reader={"minPartitions": "8"})
+        world.plan()
 
 
 def _records(_: CountRequest, counts: Counts) -> int:

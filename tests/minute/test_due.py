@@ -1,4 +1,4 @@
-"""What is due: new partitions, open transactions, timestamps of the future, a first plan."""
+"""What is due: new partitions, open transactions and timestamps of the future."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -134,11 +134,3 @@ def test_a_timestamp_of_the_future_hides_no_standstill(world: World) -> None:
     assert problem.health is Health.WARN
     assert "10 offsets" in problem.detail
     assert "timestamps of the future" in problem.detail
-
-
-def test_a_pipeline_that_was_never_planned_is_not_well(world: World) -> None:
-    """What it is to count begins with its first plan."""
-    world.configure(start="latest")
-    assert late(later(world)).health is Health.WARN
-    assert world.plan().batch is None
-    assert later(world).health is Health.OK

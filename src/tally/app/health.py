@@ -109,8 +109,6 @@ class Findings:
     """Whether some of the due ones have timestamps of the future, and wait since the last plan."""
     unstable_offsets: int = 0
     """Offsets that an open transaction holds up."""
-    was_planned: bool = True
-    """Whether it was ever planned, or is blocked; also where that is not known."""
     open_batches: Sequence[BatchRecord]
     """The minute batches that are planned and not committed."""
     understood: Understood
@@ -206,9 +204,6 @@ def _late(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
             f"{found.due_before:%Y-%m-%d %H:%M:%S} UTC"
             + (" or with timestamps of the future" if found.are_ahead else "")
         )
-    elif not found.was_planned:
-        health = Health.WARN
-        waits = "nothing was ever planned: where counting begins is not fixed before"
     else:
         return
     yield Problem(

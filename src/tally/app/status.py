@@ -244,7 +244,6 @@ def compose(pipeline: Pipeline, ledger: LedgerState, facts: Facts) -> StatusView
         overdue_before=facts.lateness.overdue_before,
         are_ahead=facts.lateness.are_ahead,
         unstable_offsets=sum(p.unstable_offsets or 0 for p in readable),
-        was_planned=kafka is None or bool(blocks or ledger.known),
         open_batches=ledger.open_records,
         understood=ledger.understood,
         alternating=ledger.alternating,
