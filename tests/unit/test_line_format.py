@@ -362,6 +362,7 @@ no minute: yyyy-MM-dd HH
 mixes: yyyy-MM-dd HH:mm a, yyyy-MM-dd HH hh:mm a, yyyy-MM-dd H:m a
 twice: yyyy-yyyy-MM-dd HH:mm, yyyy yy-MM-dd HH:mm, yyyy-MM-dd MMM HH:mm, yyyy-MM-d d HH:mm
 twice: yyyy-MM-dd HH:mm:ss.S SSS, yyyy-MM-ppd dd HH:mm
+Java's letters: %Y-%m-%d %H:%M:%S, %m-%d %H:%M:%S
 week: YYYY-MM-dd HH:mm
 day of the year: yyyy-MM-DD HH:mm
 Write HH if it has two digits: yyyy-MM-dd Hmm
