@@ -222,6 +222,7 @@ def test_a_chart_shows_marks_and_what_is_behind_a_minute(world: World, pages: Pa
     long = pages.shows("?first=2017-07-30T14:05&last=2017-07-30T23:00")
     assert '"?first=2017-07-30T14:05&amp;last=2017-07-30T14:09"' in long
     assert pages.table("?first=2017-07-30T14:09:30&last=2017-07-30T14:09:59", "minutes") == bars[:1]
+    assert 'class="key' not in long
     change_rules(world)
     said = "2 minutes of this span are counted under other rules"
     pages.shows("", said, "first_minute=2017-07-30+14%3A09&amp;last_minute=2017-07-30+14%3A11")
@@ -236,7 +237,7 @@ def test_a_chart_says_where_marks_were_looked_for(
     count(world, {f"{day} 14:09": 3, f"{day} 14:11": 2, f"{day} 14:12": 2})
     change_rules(world)
     for rows_max, number, said in (
-        (8_000, "3 minutes of this span", "under other rules. The newest line"),
+        (8_000, "3 minutes of this span", "under other rules."),
         (2, "At least 1 minute", f"Marks are shown from {day} 14:12 on; choose a shorter span"),
         (1, "", "This span has too many contributions to show marks; choose a shorter one"),
     ):
@@ -548,7 +549,12 @@ def test_a_runs_page_says_why_nothing_was_done(world: World, run_dag: RunDag, pa
 
 def test_an_audit_is_shown_with_its_violations(world: World, run_dag: RunDag, pages: Pages) -> None:
     batch = count(world, {"2017-07-30 14:09": 3})
-    pages.shows("audit", "No audit has ended yet", '<td colspan="3">not known</td>')
+    pages.shows(
+        "audit",
+        "No audit of the DAG",
+        "by command line are not shown",
+        '<td colspan="3">not known</td>',
+    )
     audit = run_dag(f"{world.name}_audit")
     pages.shows("audit", '<span class="badge ok">holds</span>')
     world.execute("update batch set run_id = %s where pipeline = %s", (audit.run_id, world.name))

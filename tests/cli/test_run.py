@@ -95,7 +95,7 @@ def test_that_not_one_line_matched_is_said_with_what_to_look_at(tally: Call, wor
     ):
         world.produce(lines, 0)
         ran = tally("run").ends(0)
-        said = "none of 2 well-formed records matched"
+        said = "none of 2 well-formed lines matched"
         assert (said in ran.stderr, f"tally format try {world.topic} " in ran.stderr) == (
             is_said,
             is_said,

@@ -154,6 +154,13 @@ def test_options_are_tried_and_pasted(tally: Call, tmp_path: Path) -> None:
     file.write_text('\x00\x00\x00\x00\x01{"level":"x"}\n', encoding="utf-8")
     text = tally("format", "try", str(file)).stdout
     assert "1 line may need the option skip_bytes = 5" in text
+    sound = '{"time":"2017-07-30T14:09:08Z","level":"ERROR"}'
+    lines = (sound, '{"level":"ERROR","x":NaN}', f"\ufeff{sound}", "\tat c.e.Cart", "")
+    file.write_text("\n".join(lines), encoding="utf-8")
+    best, *_ = tally("format", "try", str(file), "--json").document["trials"]
+    assert (best["malformed"], best["continuations"]) == ({"no-match": 3}, 1)
+    accepted = {"name": "json", "accept": ["byte_order_mark", "nan"]}
+    assert configured(best["toml"]).format == parse_line_format(accepted, key="")
     # All ready-made formats are tried with options; of pairs the fields may be named.
     file.write_text("\x00\x00\x00\x00\x01at=1501423748 level=ERROR\n", encoding="utf-8")
     words = ("--skip-bytes", "5", "--logfmt", "--field", "time=at", "--field", "level=level")

@@ -143,6 +143,7 @@ LINES = {
     "shop_errors": "2017-07-30 14:09:08 ERROR [cart] no such item",
     "server_errors": '1.2.3.4 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 503 12',
     "shop": "|30.07.2017 14:09:08|SEVERE| no such item",
+    "containers": "2017-07-30T14:09:08.123456789+02:00 stderr P no such item",
 }
 """Such as the formats of the examples of labels and line formats understand."""
 PAGES_WITH_LINES = ("labels", "line-formats")

@@ -8,7 +8,7 @@ from tests.unit.values import blank, span
 from tally.app.format_keys import FormatKeys, is_known, keys_to_paste, levels_to_configure
 from tally.app.format_trial import FormatTrial, _rank
 from tally.app.json_guess import json_guess
-from tally.app.option_guess import option_guess
+from tally.app.option_guess import accepting, option_guess
 from tally.lines.format import CATALOGUE, LineFormat
 from tally.lines.options import NO_OPTIONS, Accepted, parse_options
 from tally.lines.time_rule import WALL_CLOCK, TimeRule
@@ -108,6 +108,19 @@ def test_the_option_that_a_record_needs_is_guessed() -> None:
     ):
         assert option_guess(value, NO_OPTIONS) == option, value
         assert option_guess(b"12345" + value, all_set) is None
+
+
+def test_what_malformed_lines_seem_to_need_is_configured_where_it_does_something() -> None:
+    mark, nan, plain = b"\xef\xbb\xbfx", b'{"a":NaN}', b"x"
+    both = {"name": "json", "accept": ["byte_order_mark", "nan"]}
+    for configured, malformed, found in (
+        ("json", [plain], "json"),
+        ("json", [nan, mark, nan], both),
+        (both, [nan, mark], both),
+        ({"name": "json", "accept": ["byte_order_mark"]}, [nan], both),
+        ("log4j", [nan, mark], {"name": "log4j", "accept": ["byte_order_mark"]}),
+    ):
+        assert accepting(configured, malformed) == found  # type: ignore[arg-type]
 
 
 def test_keys_and_digits_of_a_json_line_are_guessed() -> None:

@@ -12,7 +12,7 @@ from tally.lines.json_fields import JsonField
 from tally.lines.options import NO_OPTIONS
 from tally.lines.parsing import parse_line_format
 from tally.lines.pattern import HEAD_BYTES, parse_pattern
-from tally.lines.reading import level_of, offset_of
+from tally.lines.reading import begins_a_line, level_of, offset_of
 from tally.lines.time_format import parse_time_format
 from tally.lines.time_rule import offset_minutes
 
@@ -181,6 +181,7 @@ def test_a_line_is_read_by_python_to_be_shown() -> None:
         ("fixed", b"2017-07-30 14:09:08 ERROR\tx", "ERROR", None),
         ("fixed", b"2017-07-30 14:09:08  ERROR", None, None),
         ("fixed", b"x", None, None),
+        ("fixed", b"no line, but some words ERROR", None, None),
         ("rfc5424", b"<131>1 2017-07-30T14:09:08+02:00 h a p m - x", "err", "+02:00"),
         ("spring-boot", b"2017-07-30T14:09:08.1Z INFO x\nERROR", "INFO", "Z"),
         ("spring-boot", b"\tat x", None, None),
@@ -189,6 +190,8 @@ def test_a_line_is_read_by_python_to_be_shown() -> None:
         ("json", b'{"time":"2017-07-30T14:09:08.1234-01","level":null,"severity":3}', "3", "-01"),
         ("json", b'{"time":"2017-07-30T14:09:08"}', None, None),
         ("json", b"[]", None, None),
+        ("json", b'{"level":"ERROR","x":NaN}', None, None),
+        ({"name": "json", "accept": ["nan"]}, b'{"level":"ERROR","x":NaN}', "ERROR", None),
         (short | options, b"\0\0\0\0\n" + b'{"@t":"2017-07-30T14:09:08Z"}', "Information", "Z"),
         (short | options, b"12345\xef\xbb\xbf" + b'{"@l":"Error"}', "Error", None),
         (short | options, b"12345", None, None),
@@ -208,6 +211,22 @@ def test_a_line_is_read_by_python_to_be_shown() -> None:
         -90,
         180,
     ]
+
+
+def test_what_looks_like_the_beginning_of_a_line_is_no_continuation() -> None:
+    """Behind what the options skip, and also of another format."""
+    log4j = CATALOGUE["log4j"]
+    skipping = parse_line_format({"name": "json", "skip_bytes": 5}, key=KEY)
+    for line_format, line, begins in (
+        (log4j, b"\xef\xbb\xbfx", True),
+        (log4j, b'{"x":NaN}', True),
+        (log4j, b"<11>1 - host app - - - disk died", True),
+        (log4j, b"\tat c.e.Cart(Cart.java:7)", False),
+        (log4j, b"\xff", False),
+        (skipping, b'\0\0\0\0\x07{"x":NaN}', True),
+        (skipping, b"2017-\tat", False),
+    ):
+        assert begins_a_line(line_format, line) is begins, line
 
 
 PAIR = {
@@ -362,6 +381,7 @@ no minute: yyyy-MM-dd HH
 mixes: yyyy-MM-dd HH:mm a, yyyy-MM-dd HH hh:mm a, yyyy-MM-dd H:m a
 twice: yyyy-yyyy-MM-dd HH:mm, yyyy yy-MM-dd HH:mm, yyyy-MM-dd MMM HH:mm, yyyy-MM-d d HH:mm
 twice: yyyy-MM-dd HH:mm:ss.S SSS, yyyy-MM-ppd dd HH:mm
+Java's letters: %Y-%m-%d %H:%M:%S, %m-%d %H:%M:%S
 week: YYYY-MM-dd HH:mm
 day of the year: yyyy-MM-DD HH:mm
 Write HH if it has two digits: yyyy-MM-dd Hmm

@@ -51,7 +51,7 @@ def check_reachable(kafka: KafkaPort, tool: str, arguments: Sequence[str]) -> No
 
 def value_of(option: str, arguments: Sequence[str]) -> str | None:
     """What is given for an option, as ``--option value`` or ``--option=value``; None without it."""
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for argument, following in zip(arguments, [*arguments, ""][1:], strict=True):
         name, equals, value = argument.partition("=")
         if name == option:
             return value if equals else following

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tally.app.context import OpenSession
 from tally.app.format_keys import FormatKeys, is_known, keys_to_paste, levels_to_configure
 from tally.app.json_guess import json_guess, json_keys
-from tally.app.option_guess import option_guess
+from tally.app.option_guess import accepting, option_guess
 from tally.config.pipeline import TOPIC_NAME
 from tally.errors import ConfigError, UsageError
 from tally.formatting import printable_bytes
@@ -17,7 +17,7 @@ from tally.lines.format import CATALOGUE, LineFormat, MalformedReason
 from tally.lines.options import NO_OPTIONS
 from tally.lines.parsing import parse_line_format
 from tally.lines.pattern import LEVEL
-from tally.lines.reading import is_line, offset_of
+from tally.lines.reading import begins_a_line, is_line, offset_of
 from tally.lines.time_rule import (
     WALL_CLOCK,
     TimeRule,
@@ -299,7 +299,13 @@ def _tried(
     known = sum(lines for level, lines in levels.items() if is_known(line_format, level))
     understood = (line.value or b"" for line, of in zip(lines, tried, strict=True) if not of.reason)
     stated = [offset for value in understood if (offset := offset_of(line_format, value))]
-    continuations = sum(reasons[reason] for reason in continuation_reasons(line_format, rule))
+    malformed = [
+        (line.value or b"", of.reason) for line, of in zip(lines, tried, strict=True) if of.reason
+    ]
+    no_line = continuation_reasons(line_format, rule)
+    continuations = sum(
+        reason in no_line and not begins_a_line(line_format, value) for value, reason in malformed
+    )
     return FormatTrial(
         line_format=line_format.name,
         understood=len(sound),
@@ -314,7 +320,7 @@ def _tried(
             FormatKeys(
                 pipeline=request.pipeline,
                 topic=request.topic,
-                line_format=candidate.configured,
+                line_format=accepting(candidate.configured, (value for value, _ in malformed)),
                 time_rule=rule,
                 levels=levels_to_configure(line_format, levels),
                 seen=tuple(level for level, _ in levels.most_common()),

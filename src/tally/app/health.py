@@ -235,7 +235,7 @@ def malformed_problem(pipeline: Pipeline, read: Understood) -> Problem | None:
         return Problem(
             reason=ProblemReason.MALFORMED,
             health=Health.WARN,
-            detail=f"none of the {plural(read.records, 'record')} that were read last begins a "
+            detail=f"none of {plural(read.records, 'record')} read last begins a "
             'line, so continuation_lines = "unmatched" has left all of them out',
             next_step=find_format(pipeline),
         )
@@ -259,8 +259,8 @@ def nothing_matched(
     return Problem(
         reason=ProblemReason.NOTHING_MATCHED,
         health=Health.WARN,
-        detail=f"none of the {plural(understood, 'line')} that were read last and understood is "
-        f"counted, by the rules {pipeline.rules}"
+        detail=f"none of {plural(understood, 'line')} read last and understood is counted, "
+        f"by the rules {pipeline.rules}"
         + (f"; the newest have the levels {newest}" if newest else ""),
         next_step=f"correct pipelines.{pipeline.name}.levels, or its filter; "
         f"tally format try {pipeline.topics[0]} shows what the lines have",

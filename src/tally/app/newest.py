@@ -16,7 +16,7 @@ LEVELS_NAMED: Final = 8
 
 
 def newest_levels(kafka: KafkaPort, pipeline: Pipeline, held: KafkaSnapshot) -> Mapping[str, int]:
-    """Levels of some of the newest records, the most frequent first, and how many have each.
+    """Levels of some of the newest lines, the most frequent first, and how many have each.
 
     Raises:
         TallyError: Kafka did not answer, or refused.

@@ -115,10 +115,10 @@ class RunView:
 
     @property
     def unmatched(self) -> int:
-        """Well-formed records that were read, when not one of them was counted; 0 otherwise."""
+        """Well-formed lines that were read, when not one of them was counted; 0 otherwise."""
         if any(batch.matched for batch in self.batches):
             return 0
-        return sum(batch.records - batch.malformed for batch in self.batches)
+        return sum(b.records - b.malformed - b.continuations for b in self.batches)
 
     def check_unblocked(self) -> None:
         """Raise while something is blocked; the other partitions were counted all the same.

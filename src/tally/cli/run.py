@@ -120,7 +120,7 @@ def _run(app: App, ctx: Context, meter: Meter, request: RunRequest) -> RunView:
     if view.unmatched:
         topic = app.settings.pipeline(view.batches[0].pipeline).topics[0]
         app.out.note(
-            f"none of {plural(view.unmatched, 'well-formed record')} matched; if that is a "
+            f"none of {plural(view.unmatched, 'well-formed line')} matched; if that is a "
             f"surprise, tally format try {topic} shows the levels of such lines"
         )
     return view

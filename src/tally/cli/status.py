@@ -3,7 +3,7 @@
 import click
 
 from tally.app import status as use_case
-from tally.app.health import Health
+from tally.app.health import Health, ProblemReason
 from tally.app.status import PartitionStatus, StatusRequest, StatusView
 from tally.app.surroundings import look_around
 from tally.cli.app import App
@@ -77,14 +77,17 @@ def _show(app: App, view: StatusView) -> None:
         app.out.line("open batch: none")
     if (last := view.last_committed_batch) is not None:
         app.out.sentence(
-            f"last committed: {last.batch_id} at {moment(last.committed_at)}, "
+            f"last committed minute batch: {last.batch_id} at {moment(last.committed_at)}, "
             f"{plural(last.records or 0, 'record')}, {number(last.matched)} matched, "
             f"{number(last.malformed)} malformed{continued(last.continuations)}"
         )
     else:
-        app.out.line("last committed: none")
+        app.out.line("last committed minute batch: none")
     app.out.line(f"health: {HEALTH_LABELS[view.health]}")
-    show_problems(app.out, view.problems)
+    # Why Kafka has not answered is the command's own error, told at its end.
+    show_problems(
+        app.out, [p for p in view.problems if p.reason is not ProblemReason.KAFKA_UNANSWERED]
+    )
 
 
 def _row(partition: PartitionStatus) -> list[str]:

@@ -8,15 +8,16 @@ from typing import Any
 from tally.lines.format import LineFormat
 from tally.lines.options import BLANKS, Accepted
 from tally.lines.pattern import HEAD_BYTES, LEVEL
-from tally.lines.time_rule import OFFSET
+from tally.lines.time_rule import BEGINS_A_LINE, OFFSET
 
+_FIXED = rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ([^ \t\r\n]+)"
 _USUAL = str.maketrans(dict.fromkeys(BLANKS, " "))
 
 
 def level_of(line_format: LineFormat, value: bytes) -> str | None:
     """The level of a record, as the configuration names it; None where nothing tells it."""
     if line_format.is_fixed:
-        word = re.match(rb"(?s).{19} ([^ \t\r\n]+)", line_format.options.line_of(value))
+        word = re.match(_FIXED, line_format.options.line_of(value))
         return word[1].decode("utf-8", "replace") if word else None
     found = _texts(line_format, value) if line_format.has_level else None
     if found is None:
@@ -30,6 +31,12 @@ def level_of(line_format: LineFormat, value: bytes) -> str | None:
 def is_line(line_format: LineFormat, value: bytes) -> bool:
     """Whether a record's pattern matches, or it is a JSON object; true for the fixed layout."""
     return line_format.is_fixed or _texts(line_format, value) is not None
+
+
+def begins_a_line(line_format: LineFormat, value: bytes) -> bool:
+    """Whether a record looks like the beginning of a line, even of another format."""
+    line = line_format.options.line_of(value).decode("utf-8", "replace")
+    return re.search(BEGINS_A_LINE, line, re.ASCII) is not None
 
 
 def offset_of(line_format: LineFormat, value: bytes) -> str | None:
@@ -61,7 +68,9 @@ def _texts(line_format: LineFormat, value: bytes) -> dict[str, str] | None:
 
 def _json_texts(line_format: LineFormat, line: str) -> dict[str, str] | None:
     try:
-        document = json.loads(line)
+        document = json.loads(
+            line, parse_constant=None if Accepted.NAN in line_format.options else _refuse
+        )
     except (ValueError, RecursionError):
         return None
     if not isinstance(document, dict):
@@ -73,6 +82,10 @@ def _json_texts(line_format: LineFormat, line: str) -> dict[str, str] | None:
     time = " ".join(texts[name] for name in line_format.time_names)
     shape = line_format.parsed_time_format.shape if line_format.time_format else ""
     return texts | {_BEHIND_TIME: re.sub(rf"\A{shape}", "", time)}
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
 
 
 def _at(document: Mapping[str, Any], path: tuple[str, ...]) -> Any:

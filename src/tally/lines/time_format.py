@@ -195,6 +195,10 @@ def parse_time_format(text: str) -> TimeFormat:
     """
     if text in EPOCHS:
         return TimeFormat(text=text, parts=(), width=0, per_second=EPOCHS[text])
+    if strftime := re.search("%[A-Za-z]", text):
+        raise ValueError(
+            f"holds {strftime[0]!r}: write Java's letters, such as yyyy-MM-dd HH:mm:ss"
+        )
     parts: list[TimePart] = []
     position = 1
     for letters, literal in _tokens(text):

@@ -107,6 +107,10 @@ def test_each_problem_is_named_once_and_failures_come_before_warnings() -> None:
         if found != (reasons, health):
             wrong.append((change, found))
     assert wrong == []
+    (one,) = problems_of(
+        pipeline(), replace(SOUND, understood=Understood(records=1, has_matched=False))
+    )
+    assert one.detail.startswith("none of 1 line read last and understood is counted, by")
     assert list(problems_of(pipeline(), replace(SOUND, lag_offsets=9))) == []  # without a limit
 
 

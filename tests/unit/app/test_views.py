@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from tests.unit.values import P0, batch, span
+from tests.unit.values import P0, batch, blank, span
 
 from tally.app.audit import RecountView, audit_view
 from tally.app.dead_letters import DeadLetterView
 from tally.app.minute_rules import Outdated
 from tally.app.plan import plan_view
-from tally.app.run import has_caught_up
-from tally.app.views import document
+from tally.app.run import RanView, RunView, has_caught_up
+from tally.app.views import CountedRangeView, document
 from tally.ledger.dead_letters import DeadLetterRecord
 from tally.ledger.invariants import Violation
 from tally.pipeline.audit import AuditReport
@@ -51,6 +51,23 @@ def test_a_dead_letter_carries_its_exact_bytes() -> None:
     shapes = [document(DeadLetterView.of(each)) for each in (letter, empty)]
     assert [shape["value_base64"] for shape in shapes] == ["/xs=", None]
     assert [shape["value"] for shape in shapes] == ["\\xff\\x1b", None]
+
+
+def test_no_continuation_line_is_called_well_formed() -> None:
+    """Where no line matched, only those are counted that could have."""
+    found = {}
+    for of_batch in ((5, 0, 1, 2), (1, 0, 0, 1), (1, 0, 1, 0), (5, 1, 0, 0)):
+        records, matched, malformed, left_out = of_batch
+        part = blank(
+            CountedRangeView,
+            records=records,
+            matched=matched,
+            malformed=malformed,
+            continuations=left_out,
+        )
+        ran = blank(RanView, ranges=(part,))
+        found[of_batch] = RunView(pipeline="p", batches=(ran,), blocks=()).unmatched
+    assert list(found.values()) == [2, 0, 0, 0]
 
 
 VIOLATION = Violation(check="tiling", where="alog/0", detail="hole: [3, 5)")

@@ -121,6 +121,7 @@ def test_a_tool_of_kafka_does_not_wait_for_a_topic_that_is_not_there() -> None:
             check_reachable(empty, tool, [*topic, "--bootstrap-server", "there:1"])
             check_reachable(empty, "topics", ["--create", *topic])
         check_reachable(empty, tool, ["--help"])
+        check_reachable(empty, tool, [])  # the tool says what it needs
 
 
 def test_a_tool_of_kafka_gets_the_brokers_unless_others_are_named() -> None:
@@ -129,6 +130,7 @@ def test_a_tool_of_kafka_gets_the_brokers_unless_others_are_named() -> None:
         (["--list"], ["--bootstrap-server", "here:1"]),
         (["--bootstrap-server", "there:2", "--list"], []),
         (["--bootstrap-server=there:2"], []),
+        ([], ["--bootstrap-server", "here:1"]),
     ):
         words = command("topics", arguments, servers="here:1", jars=Path("/jars of kafka"))
         where = words.index(TOOLS["topics"])

@@ -46,6 +46,11 @@ class BarChart:
     most: int
     """The highest bar's lines."""
 
+    @property
+    def marks(self) -> list[str]:
+        """The marks that its bars have."""
+        return sorted({bar.mark for bar in self.bars if bar.mark}, reverse=True)
+
 
 def bar_chart(view: MinutesView) -> BarChart:
     """The bars of a span of minutes; empty while the result is."""
