@@ -661,15 +661,22 @@ MUTANTS: Final = (
     Mutant(
         guard="fewer records replace only what was counted with those of aborted transactions",
         where="tally.pipeline.run:_leaves_out_aborted",
-        before="    return pipeline.reads_committed and counted_so\n",
-        after="    return pipeline.reads_committed\n",
+        before="        return replaces_only(tx, batch.batch_id, fingerprint(uncommitted))\n",
+        after="        return True\n",
         tests=(f"{REPLAY}::test_compaction_since_the_first_count_erases_nothing",),
     ),
     Mutant(
         guard="fewer records replace others only where those of aborted transactions are left out",
         where="tally.pipeline.run:_leaves_out_aborted",
-        before="    return pipeline.reads_committed and counted_so\n",
-        after="    return counted_so\n",
+        before="    if not pipeline.reads_committed:\n",
+        after="    if False:\n",
+        tests=(f"{REPLAY}::test_compaction_since_the_first_count_erases_nothing",),
+    ),
+    Mutant(
+        guard="what compaction has removed is not taken for aborted",
+        where="tally.pipeline.run:_leaves_out_aborted",
+        before="of.compacted is not False for",
+        after="False for",
         tests=(f"{REPLAY}::test_compaction_since_the_first_count_erases_nothing",),
     ),
     Mutant(

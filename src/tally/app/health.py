@@ -107,8 +107,8 @@ class Findings:
     """What is older should have been counted, by the schedule and the patience of a batch."""
     are_ahead: bool = False
     """Whether some of the due ones have timestamps of the future, and wait since the last plan."""
-    unstable_offsets: int = 0
-    """Offsets that an open transaction holds up."""
+    are_held_up: bool = False
+    """Whether open transactions hold up all of the overdue ones."""
     open_batches: Sequence[BatchRecord]
     """The minute batches that are planned and not committed."""
     understood: Understood
@@ -182,11 +182,6 @@ def _late(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
         f"see why the DAG {pipeline.name} does not count (its pool, Airflow's scheduler), or: "
         f"tally run --pipeline {pipeline.name} --all"
     )
-    if 0 < max(found.overdue_offsets, found.due_offsets) <= found.unstable_offsets:
-        next_step = (
-            "end the transaction that is open, behind which nothing can be read: "
-            "kafka-transactions --bootstrap-server BROKER:9092 find-hanging shows those that hang"
-        )
     if batch is not None and batch.planned_at < before:
         waits = (
             f"batch {batch.batch_id} waits to be committed since "
@@ -197,6 +192,11 @@ def _late(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
             f"not counted yet: {plural(found.overdue_offsets, 'offset')} from before "
             f"{before:%Y-%m-%d %H:%M:%S} UTC"
         )
+        if found.are_held_up:
+            next_step = (
+                "end the transaction that is open, behind which nothing can be read: kafka-"
+                "transactions --bootstrap-server BROKER:9092 find-hanging shows those that hang"
+            )
     elif found.due_offsets and batch is None:
         health = Health.WARN
         waits = (

@@ -46,14 +46,23 @@ def lag(
 
 
 class Waits(NamedTuple):
-    """What of a partition is to be counted: the half-open range of its offsets."""
+    """What of a partition is to be counted."""
 
     first: int
+    """The first offset that is not counted."""
     end: int
+    """The first one that is not written."""
+    readable_end: int
+    """The first one that cannot be read, for an open transaction or as it is not written."""
 
     def before(self, until: int | None) -> int:
         """How many of them are before an offset; all when None."""
         return max(0, (self.end if until is None else min(until, self.end)) - self.first)
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether nothing of it can be read."""
+        return self.first >= self.readable_end
 
 
 def waiting(
@@ -64,7 +73,7 @@ def waiting(
 ) -> dict[TopicPartition, Waits]:
     """Those of the partitions in which something is to be counted."""
     found = {
-        where: Waits(_first(pipeline, where, known, held), held.written_end)
+        where: Waits(_first(pipeline, where, known, held), held.written_end, held.end)
         for where in partitions
         if (held := kafka.partition(where))
     }
@@ -99,7 +108,9 @@ class Lateness:
         ahead: list[TopicPartition] = []
         if last_planned_at is not None and last_planned_at < self.due_before:
             undue = [where for where in waits if not waits[where].before(due[where])]
-            until = kafka.offsets_at(undue, now) if undue else {}
+            # Clocks differ a little; what is not further ahead is due soon by its own timestamp.
+            ahead_of = now + (now - self.due_before)
+            until = kafka.offsets_at(undue, ahead_of) if undue else {}
             ahead = [where for where in undue if not waits[where].before(until[where])]
             due |= dict.fromkeys(ahead)
         late = [where for where in waits if waits[where].before(due[where])]
@@ -107,12 +118,17 @@ class Lateness:
         return replace(self, due_until=due, overdue_until=overdue, are_ahead=bool(ahead))
 
     def due_offsets(self, waits: Mapping[TopicPartition, Waits]) -> int:
-        """How many of the offsets that wait are due."""
-        return _late(waits, self.due_until)
+        """How many of the offsets that wait and can be read are due."""
+        readable = {w: of._replace(end=of.readable_end) for w, of in waits.items()}
+        return _late(readable, self.due_until)
 
     def overdue_offsets(self, waits: Mapping[TopicPartition, Waits]) -> int:
-        """How many of the offsets that wait are overdue."""
+        """How many of the offsets that wait are overdue, also behind an open transaction."""
         return _late(waits, self.overdue_until)
+
+    def are_held_up(self, waits: Mapping[TopicPartition, Waits]) -> bool:
+        """Whether open transactions hold up all that is overdue."""
+        return all(of.is_held_up for w, of in waits.items() if _late({w: of}, self.overdue_until))
 
 
 def _late(waits: Mapping[TopicPartition, Waits], until: Mapping[TopicPartition, int | None]) -> int:

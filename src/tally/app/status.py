@@ -243,7 +243,7 @@ def compose(pipeline: Pipeline, ledger: LedgerState, facts: Facts) -> StatusView
         overdue_offsets=facts.lateness.overdue_offsets(waits),
         overdue_before=facts.lateness.overdue_before,
         are_ahead=facts.lateness.are_ahead,
-        unstable_offsets=sum(p.unstable_offsets or 0 for p in readable),
+        are_held_up=facts.lateness.are_held_up(waits),
         open_batches=ledger.open_records,
         understood=ledger.understood,
         alternating=ledger.alternating,

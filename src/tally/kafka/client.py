@@ -81,8 +81,8 @@ class Kafka:
         ]
         firsts = self._offsets({p: OffsetSpec.earliest() for p in partitions}, deadline)
         latest = {p: OffsetSpec.latest() for p in partitions}
-        ends = self._offsets(latest, deadline, read_committed=read_committed)
-        written = self._offsets(latest, deadline) if read_committed else ends
+        written = self._offsets(latest, deadline)
+        ends = self._offsets(latest, deadline, read_committed=True) if read_committed else written
         return KafkaSnapshot(
             cluster_id=self._cluster_id(next(iter(described), None), deadline),
             topics={
@@ -316,10 +316,11 @@ class Kafka:
 
 
 def _held(earliest: int, end: int, written_end: int) -> PartitionSnapshot:
-    """What three requests, one after the other, have said of a partition.
+    """What three requests have said of a partition: the first, the written and the stable end.
 
     Retention may pass by between them, and pass by the first record of an open transaction: the
-    last stable offset is then before the earliest one, and nothing can be read.
+    last stable offset is then before the earliest one, and nothing can be read. It is asked for
+    last, so that what is written between the requests is not taken for unstable.
     """
-    end = min(max(earliest, end), written_end)
-    return PartitionSnapshot(earliest=min(earliest, end), end=end, unstable=written_end - end)
+    end = max(earliest, end)
+    return PartitionSnapshot(earliest=earliest, end=end, unstable=max(0, written_end - end))

@@ -110,7 +110,8 @@ def _first_recent(tx: Transaction, pipeline: str) -> int:
     """
     known = tx.row(
         "select count(*) as partitions from topic_incarnation"
-        " join partition_offset using (incarnation_id) where pipeline = %s",
+        " join partition_offset using (incarnation_id)"
+        " where pipeline = %s and state = 'current'",
         (pipeline,),
     )
     row = tx.row(
