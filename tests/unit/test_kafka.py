@@ -104,6 +104,11 @@ class SlowClient:
             answer = SimpleNamespace(topic_partitions=[SimpleNamespace(error=error)])
         return {"g": self._later(answer, options)}
 
+    def list_consumer_group_offsets(self, _: list[Any], **options: Any) -> dict[str, "Future[Any]"]:
+        """The failure, then a group without offsets."""
+        answer = self._failure() or SimpleNamespace(topic_partitions=[])
+        return {"g": self._later(answer, options)}
+
     def _failure(self) -> KafkaException | None:
         if self.failure is None or not self.failures:
             return None
@@ -293,6 +298,10 @@ def test_a_leader_that_has_changed_is_asked_again() -> None:
         client = SlowClient(0.001, KafkaError.NOT_COORDINATOR, 2, as_a_whole=as_a_whole)
         ask(client).commit_offsets("tally-e", {P0: 7})
         assert client.committed == ["tally-e"]
+    # It also answers nothing while it loads, as it does when the broker has just started.
+    client = SlowClient(0.001, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, 2)
+    assert ask(client).notes_of("tally-e") == {}
+    assert client.failures == 0
 
 
 @pytest.mark.parametrize(

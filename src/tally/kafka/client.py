@@ -220,12 +220,16 @@ class Kafka:
         Raises:
             KafkaUnavailableError, AccessDeniedError: As :meth:`Kafka.snapshot`.
         """
-        answers = self._requests.answers(
-            f"read the offsets of the group {group}",
-            self._requests.deadline(),
-            lambda client, left_s: client.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group)], request_timeout=left_s
-            ).values(),
+        deadline = self._requests.deadline()
+        answers = self._requests.once_settled(
+            deadline,
+            lambda: self._requests.answers(
+                f"read the offsets of the group {group}",
+                deadline,
+                lambda client, left_s: client.list_consumer_group_offsets(
+                    [ConsumerGroupTopicPartitions(group)], request_timeout=left_s
+                ).values(),
+            ),
         )
         return {
             TopicPartition(topic=p.topic, partition=p.partition): p.metadata or ""
