@@ -5,7 +5,7 @@ Usage: ``.tally/venv/bin/python -m benchmarks.server_memory [--batches 1000] [--
 
 Counts so many small batches on the local stack's own server, each in a session of its own as a
 task of Airflow does, the pipelines in turns; each pipeline has the next of the deliveries. Prints,
-after a tenth of the batches and after all of them, the server's resident memory, the heap that is
+after a tenth of the batches, half of them and all, the server's resident memory, the heap that is
 still in use once its garbage was collected (by the JDK's ``jcmd``), its Python processes and the
 memory that they alone use, and the time of a batch. Ends with exit code 1 if a pipeline has not
 counted every line, the server was replaced, or it has gathered Python processes.
@@ -79,7 +79,7 @@ def _measure(servers: Bench, names: list[str], batches: int, partitions: int) ->
         began = time.perf_counter()
         run_or_replan(ctx, [batch.batch_id for batch in planned])
         seconds.append(time.perf_counter() - began)
-        if number + 1 in {batches // 10, batches}:
+        if number + 1 in {batches // 10, batches // 2, batches}:
             used[number + 1] = _used(_server(servers))
     say(f"{len(names)} pipelines of {partitions} partitions, one session for each batch")
     for number, mib in used.items():

@@ -53,6 +53,10 @@ HOLE = (
     "s.from_offset = 4, s.first_offset = 4, s.until_offset = 6, s.last_offset = 5,"
     " o.next_offset = 6"
 )
+ANOTHER_LETTER = (
+    "insert into dead_letter (segment_id, record_offset, reason, value, value_bytes)"
+    " select d.segment_id, d.record_offset - 1, 'empty', d.value, d.value_bytes"
+)
 EARLIER = "i.state = 'retired', i.retired_at = now()"
 
 
@@ -88,6 +92,10 @@ CASES = {
     "continuations": (
         changed("s.continuations = 1"),
         ("segment", of_second(1, 0, 1, 1) + ", 1 left out as continuation lines"),
+    ),
+    "letter of a reason without a total": (
+        letters_gone("dead_letter").replace("delete d from", f"{ANOTHER_LETTER} from", 1),
+        ("segment", of_second(1, 0, 2, 1)),
     ),
     "total": (letters_gone("dead_letter_total"), ("segment", of_second(1, 0, 1, 0))),
     "reason": (

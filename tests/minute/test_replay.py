@@ -388,17 +388,21 @@ def test_records_of_aborted_transactions_are_taken_away_by_a_replay(world: World
 
 
 @pytest.mark.parametrize(
-    "isolations",
-    [("read_committed",), ("read_uncommitted",), ("read_uncommitted", "read_committed")],
+    ("before", "after", "policy"),
+    [
+        ("read_committed", "read_committed", "delete"),
+        ("read_uncommitted", "read_uncommitted", "delete"),
+        ("read_uncommitted", "read_committed", "compact"),
+    ],
 )
 def test_compaction_since_the_first_count_erases_nothing(
-    world: World, isolations: tuple[str, ...]
+    world: World, before: str, after: str, policy: str
 ) -> None:
     """A sparse range that now holds fewer records than were counted is not replaced.
 
     Nor are they taken for those of aborted transactions.
     """
-    world.configure(offsets="sparse", isolation_level=isolations[0])
+    world.configure(offsets="sparse", isolation_level=before)
     steps.produce_transaction(world, [ERROR] * 3)
     assert world.minute() is not None
     # As if its fourth offset, the transaction's marker, had held a record then.
@@ -407,10 +411,10 @@ def test_compaction_since_the_first_count_erases_nothing(
         " where b.pipeline = %s",
         (world.name,),
     )
-    compact = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
-    topic = ConfigResource(ResourceType.TOPIC, world.topic, incremental_configs=[compact])
+    kept_by = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
+    topic = ConfigResource(ResourceType.TOPIC, world.topic, incremental_configs=[kept_by])
     world.admin.incremental_alter_configs([topic])[topic].result(30)
-    world.configure(isolation_level=isolations[-1])
+    world.configure(isolation_level=after)
     with pytest.raises(errors.DataLossError, match="3 records, 4 were counted"):
         replay(world)
     assert world.counts() == {AT: 3}
