@@ -4,7 +4,7 @@ import pytest
 
 from tally.aggregates.fingerprint import fingerprint
 from tally.errors import MalformedFloodError
-from tally.ledger.rules import recently_understood
+from tally.ledger.rules import first_recent, recently_understood
 from tests.minute.steps import AT, ERROR, audited, count
 from tests.minute.test_replay import asked, replay
 from tests.world import World
@@ -83,7 +83,8 @@ def test_continuation_lines_are_unmatched_and_no_dead_letters(world: World) -> N
     assert (totals.matched, totals.unmatched, totals.malformed) == (1, 1000, 2)
     assert [s["continuations"] for s in world.segments()] == [totals.continuations] == [1000]
     with world.database.transaction(read_only=True) as tx:
-        read = recently_understood(tx, world.name, fingerprint(world.pipeline))
+        recent = first_recent(tx, world.name)
+        read = recently_understood(tx, world.name, fingerprint(world.pipeline), recent)
     assert (read.lines, read.malformed, round(read.ratio, 2)) == (3, 2, 0.67)
     assert [letter["reason"] for letter in world.dead_letters()] == ["time-invalid"] * 2
     assert audited(world) == {AT: 1}

@@ -15,7 +15,13 @@ from tally.ledger.decisions import find_losses
 from tally.ledger.positions import known_topics
 from tally.ledger.reading import BatchRecord, batch_record, last_committed
 from tally.ledger.row_sets import NOTHING_UNSHOWN, Unshown, check_lines, unshown
-from tally.ledger.rules import NOTHING_READ, Understood, alternating, recently_understood
+from tally.ledger.rules import (
+    NOTHING_READ,
+    Understood,
+    alternating,
+    first_recent,
+    recently_understood,
+)
 from tally.ledger.tables import check_prepared, tables_to_read
 from tally.model import Batch, KnownTopic, TopicPartition
 from tally.mysql.transactions import Transaction
@@ -49,6 +55,7 @@ class LedgerState:
     def read(cls, tx: Transaction, of: Pipeline) -> Self:
         """The state now."""
         pipeline = of.name
+        recent = first_recent(tx, pipeline)
         open_batches = tuple(find_open_ingest(tx, pipeline))
         return cls(
             known=known_topics(tx, pipeline),
@@ -56,8 +63,8 @@ class LedgerState:
             open_records=tuple(batch_record(tx, batch.batch_id) for batch in open_batches),
             last=last_committed(tx, pipeline),
             losses=tuple(map(LossView.loss, find_losses(tx, pipeline, only_open=True))),
-            understood=recently_understood(tx, pipeline, fingerprint(of)),
-            alternating=alternating(tx, pipeline),
+            understood=recently_understood(tx, pipeline, fingerprint(of), recent),
+            alternating=alternating(tx, pipeline, recent),
             unshown=unshown(tx, pipeline),
             unprepared=_why_unprepared(tx, of),
         )

@@ -192,7 +192,8 @@ class PipelineSettings(Section):
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
     """Whether records of open and aborted transactions are left out. It belongs to the rules by
     which lines are counted: after a change a replay counts again. It leaves out records only of
-    what was counted by `read_uncommitted` and the same rules otherwise: change no other at once."""
+    what was counted by `read_uncommitted` and the same rules otherwise, and of no compacted topic:
+    change no other rule at once."""
     offsets: Literal["dense", "sparse"] = "dense"
     """`dense`: every offset of a range holds a record, a missing one is data loss. `sparse`: for
     producers with transactions and for compacted topics, offsets may be missing inside a range."""
@@ -241,6 +242,11 @@ class PipelineSettings(Section):
         return self.continuation_lines == "unmatched"
 
     @property
+    def reads_committed(self) -> bool:
+        """Whether records of open and aborted transactions are left out."""
+        return self.isolation_level == "read_committed"
+
+    @property
     def rules(self) -> str:
         """Which lines are counted, in words: ``levels ERROR, WARN; format fixed``."""
         noun = "level" if len(self.levels) == 1 else "levels"
@@ -249,8 +255,7 @@ class PipelineSettings(Section):
         parts += [f"by {', '.join(self.labels)}"] if self.labels else []
         parts += ["bytes besides lines"] if self.measure == "bytes" else []
         parts += ["without continuation lines"] if self.leaves_continuations else []
-        is_dirty = self.isolation_level == "read_uncommitted"
-        parts += ["with open and aborted transactions"] if is_dirty else []
+        parts += [] if self.reads_committed else ["with open and aborted transactions"]
         rule = self.time_rule.fingerprint()
         more = filter(None, [self.format.options.fingerprint(), rule])
         return "; ".join([*parts, f"format {self.format.name}", *more])
@@ -315,11 +320,6 @@ class Pipeline(PipelineSettings):
         if self.delivery != "procedure":
             return None
         return self.row_procedure or f"{self.rows_view}{PROCEDURE_SUFFIX}"
-
-    @property
-    def reads_committed(self) -> bool:
-        """Whether records of open and aborted transactions are left out."""
-        return self.isolation_level == "read_committed"
 
     @property
     def is_sparse(self) -> bool:

@@ -47,7 +47,7 @@ class Understood:
 NOTHING_READ: Final = Understood()
 
 
-def recently_understood(tx: Transaction, pipeline: str, fingerprint: str) -> Understood:
+def recently_understood(tx: Transaction, pipeline: str, fingerprint: str, since: int) -> Understood:
     """What the minute batches of the latest twenty plans have read, as far as they follow a rule.
 
     A replay is no part of it: what it reads again says nothing about what is read now.
@@ -56,13 +56,14 @@ def recently_understood(tx: Transaction, pipeline: str, fingerprint: str) -> Und
         tx: An open transaction.
         pipeline: The pipeline.
         fingerprint: Of the rule (:func:`tally.aggregates.fingerprint.fingerprint`).
+        since: Their first batch (:func:`first_recent`).
     """
     row = tx.row(
         "select coalesce(sum(s.records), 0) as records, coalesce(sum(s.malformed), 0) as malformed,"
         " coalesce(sum(s.matched), 0) as matched,"
         " coalesce(sum(s.continuations), 0) as continuations"
         f" from batch b join segment s using (batch_id) {_RECENT} and b.format_fingerprint = %s",
-        (pipeline, _first_recent(tx, pipeline), fingerprint),
+        (pipeline, since, fingerprint),
     )
     if row is None or not row["records"]:
         return NOTHING_READ
@@ -74,8 +75,13 @@ def recently_understood(tx: Transaction, pipeline: str, fingerprint: str) -> Und
     )
 
 
-def alternating(tx: Transaction, pipeline: str) -> tuple[str, ...]:
+def alternating(tx: Transaction, pipeline: str, since: int) -> tuple[str, ...]:
     """Who has counted the minute batches of the latest twenty plans, where rules took turns.
+
+    Args:
+        tx: An open transaction.
+        pipeline: The pipeline.
+        since: Their first batch (:func:`first_recent`).
 
     Returns:
         Process and rule of each; empty where the rules have changed less than three times.
@@ -83,7 +89,7 @@ def alternating(tx: Transaction, pipeline: str) -> tuple[str, ...]:
     rows = tx.rows(
         "select b.planned_at, b.format_fingerprint as rule, max(b.claimed_by) as claimed_by"
         f" from batch b {_RECENT} group by b.planned_at, rule order by min(b.batch_id)",
-        (pipeline, _first_recent(tx, pipeline)),
+        (pipeline, since),
     )
     turns, last = -1, None
     for _, plan in groupby(rows, itemgetter("planned_at")):
@@ -102,7 +108,7 @@ _RECENT: Final = (
 )
 
 
-def _first_recent(tx: Transaction, pipeline: str) -> int:
+def first_recent(tx: Transaction, pipeline: str) -> int:
     """The first batch of the latest twenty plans.
 
     A plan is one transaction, so its batches have one ``planned_at``. It has at most one of each

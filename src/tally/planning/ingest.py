@@ -124,7 +124,7 @@ def _plan_topic(
     if starts is None and isinstance(pipeline.start, datetime):
         return Plan(blocks=(not_begun(pipeline.name, topic, pipeline.start),))
     begins = starts or {}
-    if topic in counted_before:
+    if topic in counted_before:  # it may have begun before what Kafka still holds
         begins = {p: at for p, at in begins.items() if not _is_earliest(at, kafka.partition(p))}
     plan = _plan_partitions(pipeline, topic, None, snapshot, begins)
     return replace(plan, new_topics={topic: snapshot.topic_id})
