@@ -320,10 +320,10 @@ class Kafka:
 
 
 def _held(earliest: int, end: int, written_end: int) -> PartitionSnapshot:
-    """What three requests have said of a partition: the first, the written and the stable end.
+    """What three requests have said of a partition: its first offset, stable end and written end.
 
     Retention may pass by between them, and pass by the first record of an open transaction: the
-    last stable offset is then before the earliest one, and nothing can be read. It is asked for
+    stable end is then before the first offset, and nothing can be read. The stable end is asked for
     last, so that what is written between the requests is not taken for unstable.
     """
     end = max(earliest, end)
