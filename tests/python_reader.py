@@ -111,16 +111,16 @@ class Record:
 
 
 class InProcess:
-    """A :class:`tally.pipeline.context.Reader` that counts in the process that asks."""
+    """A :class:`tally.context.Reader` that counts in the process that asks."""
 
     def count(self, request: CountRequest) -> AbstractContextManager[Counts]:
-        """See :meth:`tally.pipeline.context.Reader.count`."""
+        """See :meth:`tally.context.Reader.count`."""
         return self._counted(request)
 
     def count_each(
         self, requests: Sequence[CountRequest], work: Work, open_set: OpenSet | None = None
     ) -> Iterator[tuple[CountRequest, Any]]:
-        """See :meth:`tally.pipeline.context.Reader.count_each`; one after another."""
+        """See :meth:`tally.context.Reader.count_each`; one after another."""
         for request in requests:
             try:
                 with self._counted(request, open_set) as counts:

@@ -9,14 +9,14 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from tally import errors
+from tally.audit.recount import recount
+from tally.context import Patience
+from tally.counting.batch import Ran
 from tally.model import OffsetRange
 from tally.mysql.errors import CommitUnansweredError
-from tally.pipeline.context import Patience
-from tally.pipeline.recount import recount
-from tally.pipeline.replay import replan_batch, request_replay, run_or_replan, run_replay
-from tally.pipeline.replay_plan import Preview, preview_replay
-from tally.pipeline.run import Ran
 from tally.planning import replay_request as requests
+from tally.replay.preview import Preview, preview_replay
+from tally.replay.run import replan_batch, request_replay, run_or_replan, run_replay
 from tests.minute import steps
 from tests.minute.steps import AT, AT_LATER, ERROR, LATER, proxied
 from tests.minute.test_losses import find_the_hole, leave_a_hole

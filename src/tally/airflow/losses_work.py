@@ -6,7 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tally import __version__
-from tally.app.losses import (
+from tally.context import Context
+from tally.errors import UsageError
+from tally.ledger.batches import Requester
+from tally.losses.losses import (
     LossDecision,
     LossesRequest,
     LossesView,
@@ -14,10 +17,7 @@ from tally.app.losses import (
     decide_losses,
     losses,
 )
-from tally.errors import UsageError
-from tally.ledger.batches import Requester
 from tally.model import Loss
-from tally.pipeline.context import Context
 from tally.planning.blocks import lost
 
 

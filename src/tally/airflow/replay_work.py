@@ -6,23 +6,22 @@ from itertools import groupby
 from typing import Any, Final, Self
 
 from tally.airflow.replay_fields import CHOICES
-from tally.app.preview import PreviewRequest, PreviewView, ReadView, preview
-from tally.app.replays import (
+from tally.context import Context
+from tally.errors import PreviewOutdatedError, ReplayRefusedError
+from tally.formatting import continued, plural
+from tally.ledger.batches import Requester
+from tally.model import TopicPartition
+from tally.planning.replay import join_ranges
+from tally.planning.replay_request import Request, format_range, parse_range, request_digest
+from tally.replay.preview_view import PreviewView, ReadView, preview
+from tally.replay.replays import (
     ReplayOutcome,
     ReplayRequest,
     RequestedView,
     find_requested,
     request_replay,
 )
-from tally.app.views import RangeView, values_of
-from tally.errors import PreviewOutdatedError, ReplayRefusedError
-from tally.formatting import continued, plural
-from tally.ledger.batches import Requester
-from tally.model import TopicPartition
-from tally.pipeline.context import Context
-from tally.planning.replay import join_ranges
-from tally.planning.replay_request import Request, request_digest
-from tally.planning.replay_text import format_range, parse_range
+from tally.views import RangeView, values_of
 
 COLUMNS: Final = ("partition", "reads", "offsets", "replaces", "never counted", "Kafka holds")
 NUMBERS: Final = ("never counted", "offsets", "replaces")
@@ -134,7 +133,7 @@ def show(
         ReplayRefusedError: ``seen`` is not of a preview, or of one of another request.
     """
     if seen is None:
-        view = preview(ctx, PreviewRequest(pipeline=name, asked=request))
+        view = preview(ctx, name, request)
         return Shown.of(view, batches_max=batches_max)
     try:
         ranges = tuple(map(parse_range, seen["asked"]))
@@ -148,7 +147,7 @@ def show(
             f"`shown` is of a preview of another request than {request}",
             next_step="leave it empty, or preview again",
         )
-    view = preview(ctx, PreviewRequest(pipeline=name, asked=request, ranges=ranges))
+    view = preview(ctx, name, request, ranges)
     shown = Shown.of(view, batches_max=batches_max)
     outdated = None
     if shown.plan != plan:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tally.app.counts import Columns, RowView
-from tally.app.views import CountedRangeView, values_of
+from tally.context import Context
 from tally.formatting import plural
 from tally.ledger.batches import unknown_batch
 from tally.ledger.minutes import count_touched, top_rows
@@ -20,7 +20,7 @@ from tally.ledger.replays import ReplayRecord, find_replay
 from tally.ledger.segments import SegmentRecord, segments_of
 from tally.ledger.tables import tables_of_batch
 from tally.model import BatchKind, BatchState, SegmentState
-from tally.pipeline.context import Context
+from tally.views import CountedRangeView, values_of
 
 BATCHES_NAMED = 5
 RUN_BATCHES_MAX = 200

@@ -4,9 +4,9 @@ import socket
 from typing import Final
 from urllib.parse import urlsplit
 
-from tally.app.views import ErrorView
 from tally.config.servers import SparkSettings
 from tally.errors import SparkUnavailableError
+from tally.views import ErrorView
 
 PATIENCE_S: Final = 3.0
 _PORT: Final = 15002  # Spark Connect's own default

@@ -13,14 +13,14 @@ from enum import StrEnum
 from typing import Final
 
 from tally.aggregates.checks import find_format
-from tally.app.losses import LossView
-from tally.app.views import ErrorView
 from tally.config.pipeline import Pipeline
 from tally.formatting import plural
 from tally.ledger.reading import BatchRecord
 from tally.ledger.row_sets import Unshown
 from tally.ledger.rules import Understood
+from tally.losses.losses import LossView
 from tally.planning.blocks import Block
+from tally.views import ErrorView
 
 
 class Health(StrEnum):

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from tally.config.pipeline import Pipeline
+from tally.context import KafkaPort
 from tally.model import (
     KafkaSnapshot,
     KnownTopic,
@@ -14,7 +15,6 @@ from tally.model import (
     Position,
     TopicPartition,
 )
-from tally.pipeline.context import KafkaPort
 from tally.planning.blocks import OTHER_RECORDS, Block
 
 

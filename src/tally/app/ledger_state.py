@@ -6,8 +6,6 @@ from datetime import datetime
 from typing import Self
 
 from tally.aggregates.fingerprint import fingerprint
-from tally.app.losses import LossView
-from tally.app.views import ErrorView
 from tally.config.pipeline import Pipeline
 from tally.errors import ConfigError, SchemaError
 from tally.ledger.batches import find_open_ingest
@@ -23,8 +21,10 @@ from tally.ledger.rules import (
     recently_understood,
 )
 from tally.ledger.tables import check_prepared, tables_to_read
+from tally.losses.losses import LossView
 from tally.model import Batch, KnownTopic, TopicPartition
 from tally.mysql.transactions import Transaction
+from tally.views import ErrorView
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,9 +6,9 @@ from itertools import islice
 from typing import Final
 
 from tally.config.pipeline import Pipeline
+from tally.context import KafkaPort
 from tally.lines.reading import level_of
 from tally.model import KafkaSnapshot, TopicPartition
-from tally.pipeline.context import KafkaPort
 
 PARTITIONS_ASKED: Final = 8
 RECORDS_EACH: Final = 25

@@ -16,17 +16,17 @@ from tally.app.health import (
 )
 from tally.app.lag import Lateness, lag, waiting
 from tally.app.ledger_state import LedgerState
-from tally.app.losses import LossView
 from tally.app.newest import newest_levels
-from tally.app.views import ErrorView, RangeView
 from tally.config.pipeline import Pipeline
+from tally.context import Context
 from tally.errors import TallyError
 from tally.ledger.reading import BatchRecord
 from tally.ledger.rules import Understood, records_committed_since
+from tally.losses.losses import LossView
 from tally.model import KafkaSnapshot, KnownTopic, TopicPartition
-from tally.pipeline.context import Context
 from tally.planning.blocks import Block, BlockReason, before_a_plan
 from tally.planning.ingest import plan_ingest
+from tally.views import ErrorView, RangeView
 
 RATE_OVER: Final = timedelta(minutes=15)
 """The time before now over which the rate is taken."""

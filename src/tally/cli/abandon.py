@@ -2,8 +2,6 @@
 
 import click
 
-from tally.app import abandon as use_case
-from tally.app.abandon import AbandonRequest
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import (
@@ -14,6 +12,8 @@ from tally.cli.options import (
     reason_option,
 )
 from tally.formatting import plural
+from tally.maintenance import abandon as use_case
+from tally.maintenance.abandon import AbandonRequest
 from tally.model import BatchKind
 
 

@@ -5,17 +5,17 @@ from contextlib import AbstractContextManager, nullcontext
 
 import click
 
-from tally.app import audit as use_case
-from tally.app.audit import AuditRequest, AuditsView, AuditView
 from tally.app.each import for_each
+from tally.audit import audit as use_case
+from tally.audit.audit import AuditsView, AuditView
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import json_option, pipeline_argument, wide_option
 from tally.cli.session import shared_session
 from tally.cli.ui.values import number
+from tally.context import Context
 from tally.errors import EXIT_FINDINGS
 from tally.formatting import plural
-from tally.pipeline.context import Context
 
 VIOLATIONS_SHOWN = 50
 
@@ -54,7 +54,7 @@ def audit(context: click.Context, pipeline: str | None, from_kafka: bool) -> Non
     if len(names) > 1:
         context.exit(_audit_all(app, names, recount=from_kafka))
     with _opened(app, from_kafka) as ctx:
-        view = _audit(app, ctx, AuditRequest(pipeline=app.pipeline(names[0]), recount=from_kafka))
+        view = _audit(app, ctx, app.pipeline(names[0]), with_recount=from_kafka)
     if app.out.as_json:
         app.out.view(view)
     else:
@@ -65,9 +65,7 @@ def audit(context: click.Context, pipeline: str | None, from_kafka: bool) -> Non
 def _audit_all(app: App, names: Sequence[str], *, recount: bool) -> int:
     """Audit several pipelines; returns the exit code."""
     with _opened(app, recount) as ctx:
-        each = for_each(
-            names, lambda name: _audit(app, ctx, AuditRequest(pipeline=name, recount=recount))
-        )
+        each = for_each(names, lambda name: _audit(app, ctx, name, with_recount=recount))
     holds = all(view.holds for view in each.done)
     if app.out.as_json:
         app.out.view(
@@ -84,11 +82,11 @@ def _opened(app: App, recount: bool) -> AbstractContextManager[Context]:
     return shared_session(app) if recount else nullcontext(app.context)
 
 
-def _audit(app: App, ctx: Context, request: AuditRequest) -> AuditView:
-    if not request.recount:
-        return use_case.audit(ctx, request)
-    with app.out.progress(f"recounting {request.pipeline}", "offsets") as meter:
-        return use_case.audit(ctx, request, progress=meter.update)
+def _audit(app: App, ctx: Context, name: str, *, with_recount: bool) -> AuditView:
+    if not with_recount:
+        return use_case.audit(ctx, name)
+    with app.out.progress(f"recounting {name}", "offsets") as meter:
+        return use_case.audit(ctx, name, with_recount=True, progress=meter.update)
 
 
 def _show(app: App, view: AuditView) -> None:

@@ -26,7 +26,6 @@ from typing import Any, Final
 
 import click
 
-from tally.app.views import ErrorView, document
 from tally.cli.stopping import is_termination
 from tally.cli.ui.output import Output
 from tally.errors import (
@@ -37,6 +36,7 @@ from tally.errors import (
     UnwritableError,
     UsageError,
 )
+from tally.views import ErrorView, document
 
 EXIT_CANCELLED: Final = 130
 EXIT_PIPE_CLOSED: Final = 141

@@ -16,24 +16,24 @@ from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
-from tally.app.abandon import AbandonedView
-from tally.app.audit import AuditsView, AuditView
 from tally.app.batches import BatchesView, BatchView
 from tally.app.configuration import ConfigView
 from tally.app.counts import CountsListView, CountsView
 from tally.app.dead_letters import DeadLettersView
 from tally.app.doctor import DoctorView
 from tally.app.format_trial import TrialView
-from tally.app.losses import LossesView
 from tally.app.overview import PipelinesView
-from tally.app.plan import PlanView
-from tally.app.prune import PruneView
-from tally.app.replays import ReplaysView
-from tally.app.run import RunsView, RunView
 from tally.app.status import StatusView
-from tally.app.topics import AdoptionView
-from tally.app.views import ErrorView
+from tally.audit.audit import AuditsView, AuditView
 from tally.cli.replay_running import ReplayDocument
+from tally.counting.outcomes import RunsView, RunView
+from tally.counting.plan import PlanView
+from tally.losses.losses import LossesView
+from tally.losses.topics import AdoptionView
+from tally.maintenance.abandon import AbandonedView
+from tally.maintenance.prune import PruneView
+from tally.replay.replays import ReplaysView
+from tally.views import ErrorView
 
 HEADER: Final = """\
 # JSON

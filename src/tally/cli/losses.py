@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import click
 
-from tally.app import losses as use_case
-from tally.app.losses import LossDecision, LossesRequest, LossesView, LossView
 from tally.cli import completion
 from tally.cli.app import App
 from tally.cli.command import Command, Group
@@ -22,6 +20,8 @@ from tally.cli.options import (
 from tally.cli.ui.values import moment, number
 from tally.errors import UsageError
 from tally.formatting import ABSENT, plural
+from tally.losses import losses as use_case
+from tally.losses.losses import LossDecision, LossesRequest, LossesView, LossView
 
 
 @click.group(cls=Group)

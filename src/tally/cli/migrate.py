@@ -2,13 +2,13 @@
 
 import click
 
-from tally.app.migrate import migrate as apply_migrations
-from tally.app.migrate import missing
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import dry_run_option, pass_app
 from tally.config.complaints import CORRECT_THEM
 from tally.errors import ConfigError
+from tally.maintenance.migrate import migrate as apply_migrations
+from tally.maintenance.migrate import missing
 
 
 @click.command(cls=Command, examples=["tally migrate --dry-run", "tally migrate"])

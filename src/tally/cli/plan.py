@@ -2,12 +2,12 @@
 
 import click
 
-from tally.app import plan as use_case
-from tally.app.plan import PlanRequest, PlanView
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import dry_run_option, json_option, pass_app, pipeline_argument
 from tally.cli.ui.values import number
+from tally.counting import plan as use_case
+from tally.counting.plan import PlanView
 
 
 @click.command(
@@ -30,8 +30,7 @@ def plan(app: App, pipeline: str | None, dry_run: bool) -> None:
     "partition" each partition has a batch of its own. Partitions on which Kafka and the ledger
     disagree are left out and named, with exit code 4; the others are planned.
     """
-    request = PlanRequest(pipeline=app.pipeline(pipeline), dry_run=dry_run)
-    view = use_case.plan(app.context, request)
+    view = use_case.plan(app.context, app.pipeline(pipeline), dry_run=dry_run)
     if app.out.as_json:
         app.out.view(view)
     else:

@@ -6,12 +6,11 @@ from typing import Final
 
 import click
 
-from tally.app import prune as use_case
-from tally.app.prune import PruneRequest
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import dry_run_option, json_option, pass_app, pipeline_argument
 from tally.formatting import plural
+from tally.maintenance import prune as use_case
 
 _UNITS: Final = {"h": "hours", "d": "days", "w": "weeks"}
 
@@ -50,9 +49,9 @@ def prune(app: App, pipeline: str | None, older_than: timedelta, dry_run: bool) 
 
     It may run while batches are counted, and again after it was interrupted.
     """
-    request = PruneRequest(pipeline=app.pipeline(pipeline), older_than=older_than, dry_run=dry_run)
+    name = app.pipeline(pipeline)
     with app.out.progress("pruning", "partitions") as meter:
-        view = use_case.prune(app.context, request, progress=meter.update)
+        view = use_case.prune(app.context, name, older_than, progress=meter.update, dry_run=dry_run)
     if app.out.as_json:
         app.out.view(view)
         return

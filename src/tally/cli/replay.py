@@ -4,10 +4,6 @@ from typing import Any, Final
 
 import click
 
-from tally.app import replays as use_case
-from tally.app.abandon import CancelRequest, cancel_replay
-from tally.app.preview import PreviewRequest, preview
-from tally.app.replays import ReplayRequest, ReplaysRequest
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import (
@@ -27,8 +23,12 @@ from tally.cli.ui.values import moment, number
 from tally.errors import FencedError, UsageError
 from tally.formatting import plural
 from tally.ledger.replays import ReplayRecord
+from tally.maintenance.abandon import CancelRequest, cancel_replay
 from tally.model import ReplayState
 from tally.planning.replay_request import Request
+from tally.replay import replays as use_case
+from tally.replay.preview_view import preview
+from tally.replay.replays import ReplayRequest, ReplaysRequest
 
 OPEN_REPLAYS_LOOKED_FOR = 100
 HELP: Final = "tally replay --help"
@@ -130,7 +130,7 @@ def _start(
     if not dry_run:
         reason = _needed(reason)
         app.check_may_ask(yes=yes)
-    shown = preview(app.context, PreviewRequest(pipeline=app.pipeline(pipeline), asked=asked))
+    shown = preview(app.context, app.pipeline(pipeline), asked)
     if not app.out.as_json:
         show_preview(app.out, shown)
         _mention_open(app, shown.pipeline)

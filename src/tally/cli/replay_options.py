@@ -8,7 +8,7 @@ import click
 
 from tally.cli import completion
 from tally.cli.options import BATCH, OFFSET, PARTITION, parsed, read_time
-from tally.planning.replay_text import parse_minute, parse_range
+from tally.planning.replay_request import parse_minute, parse_range
 
 read_range = parsed(parse_range)
 read_minute = parsed(parse_minute)

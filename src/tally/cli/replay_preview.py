@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Final
 
-from tally.app.preview import HeldView, PreviewView, ReadView
-from tally.app.views import RangeView
 from tally.cli.ui.output import Output
 from tally.cli.ui.values import number
 from tally.formatting import ABSENT, plural
+from tally.replay.preview_view import HeldView, PreviewView, ReadView
+from tally.views import RangeView
 
 ROWS_SHOWN: Final = 50
 RANGES_TOLD_APART: Final = 3

@@ -2,13 +2,13 @@
 
 import click
 
-from tally.app import replays as use_case
-from tally.app.replays import ReplaysRequest
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import json_option, limit_option, pass_app, pipeline_argument, wide_option
 from tally.cli.ui.values import moment, number
 from tally.ledger.replays import ReplayRecord
+from tally.replay import replays as use_case
+from tally.replay.replays import ReplaysRequest
 
 
 @click.command(cls=Command, examples=["tally replays", "tally replays error_log --limit 5 --json"])

@@ -1,13 +1,11 @@
 """``run``: count one batch, or one after another, and commit each."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import click
 
-from tally.app import run as use_case
 from tally.app.each import for_each
-from tally.app.run import RanView, RunRequest, RunsView, RunView
 from tally.cli import completion
 from tally.cli.app import App
 from tally.cli.command import Command
@@ -15,10 +13,13 @@ from tally.cli.options import Number, json_option
 from tally.cli.session import shared_session
 from tally.cli.ui.output import Meter
 from tally.cli.ui.values import number
+from tally.context import Context
+from tally.counting import run as use_case
+from tally.counting.outcomes import RanView, RunsView, RunView
 from tally.errors import UsageError
 from tally.formatting import continued, plural
-from tally.pipeline.context import Context
 from tally.planning.blocks import blocked_error
+from tally.replay.run import replan_batch
 
 
 @click.command(
@@ -62,13 +63,12 @@ def run(context: click.Context, batch_id: int | None, pipeline: str | None, run_
     names = app.chosen(pipeline) if batch_id is None else []
     if len(names) > 1:
         context.exit(_run_all(app, names, until_caught_up=run_all))
-    request = RunRequest(
-        batch_ids=() if batch_id is None else (batch_id,),
-        pipeline=app.pipeline(names[0]) if names else None,
-        until_caught_up=run_all,
-    )
     with _counting(app) as (ctx, meter):
-        view = _run(app, ctx, meter, request)
+        if batch_id is None:
+            view = _run_next(app, ctx, meter, app.pipeline(names[0]), until_caught_up=run_all)
+        else:
+            show = _shown(app, meter)
+            view = _noted(app, use_case.run(ctx, [batch_id], replan=replan_batch, on_batch=show))
     if app.out.as_json:
         app.out.view(view)
     elif not view.batches:
@@ -91,9 +91,7 @@ def _run_all(app: App, names: Sequence[str], *, until_caught_up: bool) -> int:
     with _counting(app) as (ctx, meter):
         each = for_each(
             names,
-            lambda name: _run(
-                app, ctx, meter, RunRequest(pipeline=name, until_caught_up=until_caught_up)
-            ),
+            lambda name: _run_next(app, ctx, meter, name, until_caught_up=until_caught_up),
         )
     for view in each.done:
         if view.pipeline is not None and view.blocks:
@@ -105,18 +103,28 @@ def _run_all(app: App, names: Sequence[str], *, until_caught_up: bool) -> int:
     return app.finish(each)
 
 
-def _run(app: App, ctx: Context, meter: Meter, request: RunRequest) -> RunView:
+def _run_next(app: App, ctx: Context, meter: Meter, name: str, *, until_caught_up: bool) -> RunView:
+    view = use_case.run_pipeline(
+        ctx,
+        name,
+        replan=replan_batch,
+        until_caught_up=until_caught_up,
+        on_batch=_shown(app, meter),
+        on_abandoned=lambda why: app.out.note(f"the open batch is abandoned: {why}"),
+    )
+    return _noted(app, view)
+
+
+def _shown(app: App, meter: Meter) -> Callable[[RanView], None]:
     def show(ran: RanView) -> None:
         meter.clear()
         if not app.out.as_json:
             _show(app, ran)
 
-    view = use_case.run(
-        ctx,
-        request,
-        on_batch=show,
-        on_abandoned=lambda why: app.out.note(f"the open batch is abandoned: {why}"),
-    )
+    return show
+
+
+def _noted(app: App, view: RunView) -> RunView:
     if view.unmatched:
         topic = app.settings.pipeline(view.batches[0].pipeline).topics[0]
         app.out.note(

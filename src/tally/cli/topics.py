@@ -2,8 +2,6 @@
 
 import click
 
-from tally.app import topics as use_case
-from tally.app.topics import AdoptionRequest, AdoptionView, preview_adoption
 from tally.cli import completion
 from tally.cli.app import App
 from tally.cli.command import Command, Group
@@ -15,6 +13,8 @@ from tally.cli.options import (
     yes_option,
 )
 from tally.formatting import plural
+from tally.losses import topics as use_case
+from tally.losses.topics import AdoptionRequest, AdoptionView, preview_adoption
 
 
 @click.group(cls=Group)

@@ -7,7 +7,7 @@ the result. A state only moves forward. Readers use a view, which knows the live
 what is replaced or what replaces it, and no line twice, whatever becomes of a task.
 
 The server may be another one than the ledger's. The ledger alone decides which sets are live
-(:mod:`tally.ledger.row_sets`); :mod:`tally.pipeline.publish` brings its decision here. What holds
+(:mod:`tally.ledger.row_sets`); :mod:`tally.deliveries.publish` brings its decision here. What holds
 the lines of a set is its :class:`tally.deliveries.content.Content`.
 """
 

@@ -7,13 +7,13 @@ from typing import Any
 from tests.unit.values import blank, pipeline
 
 from tally.app.health import Findings, Health, ProblemReason, Surroundings, problems_of, worst_of
-from tally.app.losses import LossView
-from tally.app.views import ErrorView
 from tally.errors import KafkaUnavailableError
 from tally.ledger.reading import BatchRecord
 from tally.ledger.row_sets import NOTHING_UNSHOWN, Unshown
 from tally.ledger.rules import Understood
+from tally.losses.losses import LossView
 from tally.planning.blocks import Block, BlockReason
+from tally.views import ErrorView
 
 NOW = datetime(2026, 11, 20, 14, 0, 30, tzinfo=UTC)
 BEFORE = NOW - timedelta(minutes=12)

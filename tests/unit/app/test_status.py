@@ -11,10 +11,10 @@ from tally.app.health import Health, Surroundings, worst_of
 from tally.app.lag import Lateness
 from tally.app.ledger_state import LedgerState
 from tally.app.status import Facts, StatusView, compose
-from tally.app.views import ErrorView
 from tally.app.waiting import WaitingPartition, WaitingView
 from tally.errors import KafkaUnavailableError
 from tally.model import KafkaSnapshot, KnownTopic, Loss, LossCause
+from tally.views import ErrorView
 
 NOW = Facts(now=AT, lateness=Lateness(due_before=AT, overdue_before=AT))
 LOST = Loss(cause=LossCause.EXPIRED, range=span(1, 4))

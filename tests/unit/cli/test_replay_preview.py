@@ -9,19 +9,19 @@ from rich.console import Console
 from tests.unit.values import P0, batch, blank, span, totals
 
 from tally.app.batches import BatchView, ReplacedView, SegmentView
-from tally.app.preview import PreviewView, duration, preview_view
-from tally.app.replays import ReplayOutcome
-from tally.app.run import RanView
-from tally.app.views import CountedRangeView, document
 from tally.cli.replay_preview import question, show_preview
 from tally.cli.replay_running import batch_line, summary
 from tally.cli.show import REPLACES
 from tally.cli.ui.output import Output
+from tally.counting.batch import Ran
+from tally.counting.outcomes import RanView
 from tally.ledger.replacements import Changes
 from tally.model import BatchKind, BatchState, ReplayState
-from tally.pipeline.replay_plan import Preview
-from tally.pipeline.run import Ran
 from tally.planning.replay import Piece, Refusal, ReplayPlan
+from tally.replay.preview import Preview
+from tally.replay.preview_view import PreviewView, duration, preview_view
+from tally.replay.replays import ReplayOutcome
+from tally.views import CountedRangeView, document
 
 Captured = pytest.CaptureFixture[str]
 

@@ -23,9 +23,9 @@ from tally.airflow.console.query import (
 from tally.airflow.policies import REPLAY_SUFFIX
 from tally.app.batches import BatchesRequest, BatchRequest, batch, batches
 from tally.app.dead_letters import DeadLettersRequest, dead_letters, reasons
+from tally.context import Context
 from tally.lines.format import MalformedReason
 from tally.model import BatchKind, BatchState
-from tally.pipeline.context import Context
 
 
 def batches_page(ctx: Context, pipeline: str, query: Query) -> Page:

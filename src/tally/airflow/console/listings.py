@@ -6,10 +6,10 @@ from typing import Final
 from tally.airflow.console.tables import Cell, Column, Table
 from tally.app.batches import BatchView
 from tally.app.dead_letters import DeadLetterView
-from tally.app.losses import LossView
 from tally.app.status import PartitionStatus, StatusView
 from tally.app.waiting import WaitingView
 from tally.ledger.reading import BatchRecord
+from tally.losses.losses import LossView
 
 REPLACED_NAMED: Final = 20
 """Batches that a cell names."""

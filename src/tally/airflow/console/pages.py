@@ -14,7 +14,7 @@ from tally.app.health import Surroundings
 from tally.app.minutes import MINUTE, minute, minutes
 from tally.app.status import PartitionStatus, StatusRequest, StatusView, status
 from tally.app.waiting import waiting
-from tally.pipeline.context import Context
+from tally.context import Context
 
 STRIPS_MAX: Final = 1_000
 """Partitions of which a page shows strips; the table has all."""

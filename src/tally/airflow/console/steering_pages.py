@@ -17,10 +17,10 @@ from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
 from tally.airflow.replay_fields import CHOICES, REASON_MAX
 from tally.airflow.replay_tasks import PREVIEW, REPLAY_KEY, REQUEST, SHOWN_KEY
 from tally.app.batches import RUN_BATCHES_MAX, run_batches
-from tally.app.losses import LossesRequest, losses
-from tally.app.replays import ReplayOutcome, ReplaysRequest, replay_outcome, replays
+from tally.context import Context
 from tally.errors import StatementError, UsageError
-from tally.pipeline.context import Context
+from tally.losses.losses import LossesRequest, losses
+from tally.replay.replays import ReplayOutcome, ReplaysRequest, replay_outcome, replays
 
 AUDITS: Final = 10
 """Audits that are listed."""

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from tally.app.doctor.diagnosis import Diagnosis, fail, next_step_of, ok
 from tally.config.pipeline import Pipeline
+from tally.context import Context
 from tally.errors import TallyError
 from tally.model import KafkaSnapshot, TopicRights
-from tally.pipeline.context import Context
 
 
 def check_broker(ctx: Context, config: Path) -> Iterator[Diagnosis]:

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from tally.app.context import console_context
 from tally.app.doctor.diagnosis import Diagnosis, fail, ok, skip
 from tally.config.settings import Settings
+from tally.context import console_context
 from tally.errors import TallyError
 
 CHECK: Final = "console.rights"

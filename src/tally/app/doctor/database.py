@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from tally.app.doctor.diagnosis import Diagnosis, fail, next_step_of, ok, warn
-from tally.app.migrate import missing
 from tally.config.names import RESERVED_TABLES, RIGHTS
 from tally.config.servers import MySQLSettings
+from tally.context import Context
 from tally.errors import AccessDeniedError, TallyError
 from tally.ledger.dead_letters import DEAD_LETTER_BYTES_PER_INSERT
 from tally.ledger.shapes import writable_columns
+from tally.maintenance.migrate import missing
 from tally.mysql.transactions import Row, Transaction, server_facts
 from tally.mysql.versions import SERVER_NEEDED, is_supported
-from tally.pipeline.context import Context
 
 # An INSERT carries escaped bytes, at most twice as many, and its own SQL text.
 _ESCAPED: Final = 2

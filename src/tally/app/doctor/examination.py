@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from tally.app.context import open_context
 from tally.app.doctor.broker import check_broker
 from tally.app.doctor.console import check_console
 from tally.app.doctor.database import check_database
@@ -19,6 +18,7 @@ from tally.app.surroundings import surroundings
 from tally.config.complaints import CORRECT_THEM
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
+from tally.context import open_context
 from tally.errors import ConfigError
 
 CONFIG = "config.valid"

@@ -6,8 +6,8 @@ from tally.app.doctor.diagnosis import Diagnosis, ok, skip
 from tally.app.health import Health, Surroundings
 from tally.app.overview import Statuses
 from tally.app.status import StatusView
+from tally.context import Context
 from tally.errors import TallyError
-from tally.pipeline.context import Context
 
 
 def check_pipelines(ctx: Context, surroundings: Mapping[str, Surroundings]) -> Iterator[Diagnosis]:
