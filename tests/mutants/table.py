@@ -501,18 +501,18 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="after a lost answer to COMMIT the ledger is asked, not told again",
-        where="tally.counting.commit:commit_once",
-        before="            if (committed := _ask_outcome(ctx, batch)) is not None:\n"
-        "                return committed\n",
-        after="            return True\n",
+        where="tally.mysql.transactions:Database.run_answered",
+        before="                if (outcome := self._asked(ask, what, within_s, pause_s)) is not None:\n"
+        "                    return outcome\n",
+        after="                return True\n",
         tests=(f"{COMMIT}::test_the_answer_to_commit_is_lost",),
     ),
     Mutant(
         guard="a COMMIT that was applied is not taken for a failure",
-        where="tally.counting.commit:commit_once",
-        before="            if (committed := _ask_outcome(ctx, batch)) is not None:\n"
-        "                return committed\n",
-        after="            raise\n",
+        where="tally.mysql.transactions:Database.run_answered",
+        before="                if (outcome := self._asked(ask, what, within_s, pause_s)) is not None:\n"
+        "                    return outcome\n",
+        after="                raise\n",
         tests=(f"{COMMIT}::test_the_answer_to_commit_is_lost",),
     ),
     Mutant(

@@ -13,12 +13,7 @@ from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.deliveries.contract import Delivery, Result
 from tally.deliveries.kept_lines import delivery_of
-from tally.errors import (
-    MySQLUnavailableError,
-    OutcomeUnknownError,
-    SchemaError,
-    TransactionRetryError,
-)
+from tally.errors import SchemaError
 from tally.ledger.batches import find_batch
 from tally.ledger.commit import (
     check_written,
@@ -39,8 +34,7 @@ from tally.ledger.replay_state import settle_replay
 from tally.ledger.supersede import supersede
 from tally.ledger.tables import Tables, check_tables, tables_of
 from tally.model import Batch, BatchKind
-from tally.mysql.errors import CommitUnansweredError
-from tally.mysql.transactions import TRANSACTION_TRIES, Parameters, Transaction
+from tally.mysql.transactions import Parameters, Transaction
 
 ROWS_WATCHED: Final = 8
 """Rows of a batch by which a commit sees that something else writes into the result, too."""
@@ -60,18 +54,20 @@ def commit_once(ctx: Context, batch: Batch, pipeline: Pipeline, result: Result) 
         TallyError: As :func:`commit_in`.
     """
     delivery = delivery_of(ctx, pipeline)
-    for _ in range(TRANSACTION_TRIES):
-        try:
-            return ctx.database.run(lambda tx: commit_in(tx, delivery, batch, result))
-        except CommitUnansweredError as error:
-            unanswered = error
-            if (committed := _ask_outcome(ctx, batch)) is not None:
-                return committed
-    raise MySQLUnavailableError(
-        f"batch {batch.batch_id}: the connection broke at COMMIT {TRANSACTION_TRIES} times in a "
-        "row, and the ledger says that nothing was committed",
-        next_step=f"tally run {batch.batch_id} once MySQL keeps its connections; it is safe",
-    ) from unanswered
+
+    def ask(tx: Transaction) -> bool | None:
+        if lock_attempt(tx, batch):
+            return None  # it was rolled back, and the batch is still ours
+        # False when another attempt has committed it since.
+        return find_batch(tx, batch.batch_id).claim == batch.claim
+
+    return ctx.database.run_answered(
+        lambda tx: commit_in(tx, delivery, batch, result),
+        ask,
+        what=f"batch {batch.batch_id}",
+        within_s=ctx.patience.outcome_s,
+        pause_s=ctx.patience.doubt_pause_s,
+    )
 
 
 def commit_in(tx: Transaction, delivery: Delivery, batch: Batch, result: Result) -> bool:
@@ -142,31 +138,6 @@ def commit_in(tx: Transaction, delivery: Delivery, batch: Batch, result: Result)
     if batch.replay_id is not None:
         settle_replay(tx, batch.replay_id)
     return True
-
-
-def _ask_outcome(ctx: Context, batch: Batch) -> bool | None:
-    """Whether our COMMIT was applied; None when it was rolled back and the batch is still ours.
-
-    False when it was rolled back and another attempt has committed the batch since.
-
-    The batch's row is locked for the question. A server that still works on the COMMIT holds that
-    lock, so the answer is final.
-    """
-    deadline = ctx.clock.monotonic() + ctx.patience.outcome_s
-    while True:
-        try:
-            with ctx.database.transaction(keep=False) as tx:
-                if lock_attempt(tx, batch):
-                    return None
-                return find_batch(tx, batch.batch_id).claim == batch.claim
-        except (MySQLUnavailableError, TransactionRetryError) as error:
-            if ctx.clock.monotonic() > deadline:
-                raise OutcomeUnknownError(
-                    f"batch {batch.batch_id}: the answer to COMMIT was lost and the ledger does "
-                    f"not say what became of it: {error.what}",
-                    next_step=f"tally run {batch.batch_id} once MySQL answers; it is safe",
-                ) from error
-            ctx.clock.sleep(ctx.patience.doubt_pause_s)
 
 
 def _rows(batch: Batch, pipeline: Pipeline, tables: Tables, result: Result) -> Iterator[Parameters]:

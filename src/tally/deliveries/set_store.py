@@ -18,10 +18,9 @@ from typing import Any, Final
 
 from tally.deliveries.content import PLACE, Found, KeptMinute, LineWriter, SetPlace, kept_minutes
 from tally.deliveries.set_tables import SetTables
-from tally.errors import DataLossError, FencedError, MySQLUnavailableError
+from tally.errors import DataLossError, FencedError
 from tally.model import Batch, RowSet, Segment
-from tally.mysql.errors import CommitUnansweredError
-from tally.mysql.transactions import TRANSACTION_TRIES, T, Transaction
+from tally.mysql.transactions import T, Transaction
 
 _COMPARED_AT_ONCE: Final = 500
 _DROPPED_AT_ONCE: Final = 1_000
@@ -311,13 +310,4 @@ class SetStore(SetTables):
 
     def _until_answered(self, work: Callable[[Transaction], T]) -> T:
         """Run work that may be done twice, until its COMMIT is answered."""
-        for _ in range(TRANSACTION_TRIES):
-            try:
-                return self.database.run(work)
-            except CommitUnansweredError as error:
-                unanswered = error
-        raise MySQLUnavailableError(
-            f"the connection to the server of {self.view} broke at COMMIT {TRANSACTION_TRIES} "
-            "times in a row",
-            next_step="run it again once MySQL keeps its connections; it is safe",
-        ) from unanswered
+        return self.database.run_answered(work, what=f"what is written beside {self.view}")

@@ -17,15 +17,12 @@ from tally.counting.run import run_batches, together
 from tally.deliveries.kept_lines import delivery_of
 from tally.errors import (
     FencedError,
-    MySQLUnavailableError,
     PreviewOutdatedError,
     ReplayRefusedError,
-    TransactionRetryError,
 )
 from tally.ledger import batches, positions, replay_runs, replays
 from tally.ledger.tables import tables_of
 from tally.model import Batch, BatchState, KnownTopic
-from tally.mysql.errors import CommitUnansweredError
 from tally.mysql.transactions import Transaction
 from tally.planning.replay import join_ranges
 from tally.planning.serving import is_of_generation
@@ -41,7 +38,7 @@ from tally.replay.preview import (
 CALL: Final = "call:"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Requested:
     """A replay that was recorded."""
 
@@ -61,7 +58,7 @@ def request_replay(ctx: Context, preview: Preview, *, reason: str) -> Requested:
     Raises:
         ReplayRefusedError: It cannot be done, the preview is outdated, or an open replay is to
             count the same ranges and has not begun. Nothing is written.
-        CommitUnansweredError: The answer to COMMIT was lost, and the ledger could not be asked in
+        OutcomeUnknownError: The answer to COMMIT was lost, and the ledger could not be asked in
             time.
         RetryableError: Kafka or MySQL did not answer; nothing was written.
     """
@@ -74,10 +71,6 @@ def request_replay(ctx: Context, preview: Preview, *, reason: str) -> Requested:
         snapshot = snapshot_of(ctx.kafka, pipeline, positions.known_topics(tx, pipeline.name))
 
     def work(tx: Transaction) -> Requested:
-        positions.lock_pipeline(tx, pipeline.name, pipeline.table)
-        written = replay_runs.find_replay_of_run(tx, pipeline.name, requester, preview.digest)
-        if written is not None:
-            return Requested(replay_id=written[0], batch_ids=tuple(written[1]))
         known = positions.known_topics(tx, pipeline.name)
         if plan_against(tx, pipeline, known, snapshot, preview.plan.asked) != preview.plan:
             raise PreviewOutdatedError(pipeline.name)
@@ -91,9 +84,20 @@ def request_replay(ctx: Context, preview: Preview, *, reason: str) -> Requested:
             requester,
             replays.Asked(request=preview.request, digest=preview.digest, reason=reason),
         )
-        return Requested(replay_id=replay_id, batch_ids=tuple(batch_ids))
+        return Requested(replay_id, tuple(batch_ids))
 
-    return _written_once(ctx, work)
+    def ask(tx: Transaction) -> Requested | None:
+        positions.lock_pipeline(tx, pipeline.name, pipeline.table)
+        written = replay_runs.find_replay_of_run(tx, pipeline.name, requester, preview.digest)
+        return None if written is None else Requested(written[0], tuple(written[1]))
+
+    return ctx.database.run_answered(
+        lambda tx: ask(tx) or work(tx),
+        ask,
+        what=f"the request for a replay of {pipeline.name} (tally replays lists it if it is there)",
+        within_s=ctx.patience.outcome_s,
+        pause_s=ctx.patience.doubt_pause_s,
+    )
 
 
 def _check_not_open(
@@ -115,28 +119,6 @@ def _check_not_open(
                 next_step=f"tally replay --resume {replay.replay_id}, or tally replay --cancel "
                 f"{replay.replay_id} --reason 'ticket 17'",
             )
-
-
-def _written_once(ctx: Context, work: Callable[[Transaction], Requested]) -> Requested:
-    """Run ``work`` until an answer arrives; it must first look up, under the lock, its own record.
-
-    A server that still works on a COMMIT holds the pipeline's lock, so the next call of ``work``
-    sees what was written.
-    """
-    unanswered, deadline = None, 0.0
-    while True:
-        try:
-            return ctx.database.run(work)
-        except (MySQLUnavailableError, TransactionRetryError, CommitUnansweredError) as error:
-            if isinstance(error, CommitUnansweredError) and unanswered is None:
-                unanswered = error
-                deadline = ctx.clock.monotonic() + ctx.patience.outcome_s
-            elif unanswered is None:
-                raise
-            elif ctx.clock.monotonic() > deadline:
-                raise unanswered from error
-            else:
-                ctx.clock.sleep(ctx.patience.doubt_pause_s)
 
 
 def run_replay(ctx: Context, replay_id: int) -> Iterator[Ran]:
