@@ -13,20 +13,14 @@ from typing import Any, Final
 
 from benchmarks.servers import Bench
 from tally import __version__
+from tally.aggregates.counts import Contribution
 from tally.aggregates.fingerprint import fingerprint
 from tally.audit.audit import audit
 from tally.counting.commit import commit_in
 from tally.deliveries.contract import Delivery, Result
 from tally.ledger import batches
 from tally.ledger.positions import insert_generation, lock_pipeline
-from tally.model import (
-    Batch,
-    Contribution,
-    KafkaSnapshot,
-    PartitionSnapshot,
-    SegmentTotals,
-    TopicSnapshot,
-)
+from tally.model import Batch, KafkaSnapshot, PartitionSnapshot, SegmentTotals, TopicSnapshot
 from tally.mysql.transactions import Transaction
 from tally.planning.replay_request import BatchAsked
 from tally.replay.preview import preview_replay

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 
 from benchmarks.servers import Bench, bench, say
 from tally import __version__
+from tally.aggregates.counts import Contribution
 from tally.audit.audit import audit
 from tally.config.pipeline import Pipeline
 from tally.counting.commit import commit_in
@@ -23,13 +24,7 @@ from tally.ledger import batches
 from tally.ledger.batches import Requester
 from tally.ledger.folding import fold_partition, foldable_partitions, forget_history
 from tally.ledger.positions import insert_generation, lock_pipeline
-from tally.model import (
-    BatchKind,
-    Contribution,
-    OffsetRange,
-    SegmentTotals,
-    TopicPartition,
-)
+from tally.model import BatchKind, OffsetRange, SegmentTotals, TopicPartition
 from tally.mysql.transactions import Database, Transaction
 
 PIPELINE = "growth"

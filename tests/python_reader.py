@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as Place
 
 from tally.aggregates.aggregate import Aggregate
-from tally.aggregates.counts import CountRequest, Counts
+from tally.aggregates.counts import Contribution, CountRequest, Counts, DeadLetter, KeptLine
 from tally.aggregates.gathering import Gathering
 from tally.aggregates.spool import Spool
 from tally.config.pipeline import Pipeline
@@ -24,7 +24,7 @@ from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError, TallyError
 from tally.lines.format import LineFormat
 from tally.lines.time_rule import BEGINS_A_LINE, continuation_reasons
-from tally.model import Contribution, DeadLetter, KeptLine, OffsetRange, TopicPartition
+from tally.model import OffsetRange, TopicPartition
 from tests.spark.json_oracle import field, read_object
 from tests.spark.oracle import expected, level_of, line_of, texts_of
 

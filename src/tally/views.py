@@ -4,9 +4,12 @@ A view is a frozen dataclass; its fields are the keys of the published JSON, whi
 added. Times are UTC in ISO 8601; ``log_time`` is the log's own wall clock and has no zone.
 """
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime
+from enum import Enum
 from functools import cache
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Final, Protocol, Self, get_type_hints
 
 from tally.errors import TallyError
 from tally.model import OffsetRange, SegmentTotals, TopicPartition
@@ -20,15 +23,60 @@ class View(Protocol):
 
 def document(view: View) -> dict[str, Any]:
     """A view as JSON carries it, in plain values."""
-    found: dict[str, Any] = _adapter(type(view)).dump_python(view, mode="json")
+    found: dict[str, Any] = _plain(view)
     return found
 
 
-@cache
-def _adapter(kind: type) -> Any:
-    from pydantic import TypeAdapter  # noqa: PLC0415 - not needed by --help and DAG parsing
+PARTS: Final = (OffsetRange, SegmentTotals, TopicPartition)
+"""What a view has of these is written among the view's own keys."""
 
-    return TypeAdapter(kind)
+
+@cache
+def parts_of(kind: Any) -> dict[str, type]:
+    """The fields of a view that are written as keys of their own, with their types."""
+    hints = get_type_hints(kind)
+    return {
+        field.name: part
+        for field in fields(kind)
+        for part in PARTS
+        if hints[field.name] in (part, part | None)
+    }
+
+
+def keys_of(kind: Any) -> list[str]:
+    """The keys that a view has in a document."""
+    parts = parts_of(kind)
+    return [
+        key
+        for field in fields(kind)
+        for key in (keys_of(parts[field.name]) if field.name in parts else [field.name])
+    ]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    if is_dataclass(value):
+        return _of_fields(value)
+    return value.value if isinstance(value, Enum) else value
+
+
+def _of_fields(view: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    parts = parts_of(type(view))  # type: ignore[arg-type]  # a class is hashable
+    for field in fields(view):
+        value = getattr(view, field.name)
+        if field.name not in parts:
+            found[field.name] = _plain(value)
+        elif value is None:
+            found |= dict.fromkeys(keys_of(parts[field.name]))
+        else:
+            found |= _plain(value)
+    return found
 
 
 def values_of(record: View) -> dict[str, Any]:
@@ -112,6 +160,16 @@ class CountedRangeView(RangeView):
     def counted(cls, r: OffsetRange, totals: SegmentTotals | None, **more: Any) -> Self:
         """The view of a range with its totals, where there are any."""
         return cls.of(r, **(values_of(totals) if totals else {}), **more)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CountedRange:
+    """A range and its counts; each is null until the range is counted."""
+
+    range: OffsetRange
+    """The range."""
+    totals: SegmentTotals | None
+    """What was found in it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,12 +10,11 @@ from unittest.mock import patch
 
 import pyarrow.parquet as pq
 
-from tally.aggregates.counts import CountRequest
+from tally.aggregates.counts import CountRequest, KeptLine
 from tally.context import Context, Reader
 from tally.counting.batch import Ran
 from tally.deliveries.keeping import KeptSet, keep
 from tally.ledger import batches
-from tally.model import KeptLine
 from tally.replay.run import run_or_replan, run_replay
 from tally_local.stack.stack import Stack
 from tests.world import World

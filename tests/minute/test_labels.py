@@ -18,7 +18,7 @@ from tally.config.names import tables_beside
 from tally.errors import ConfigError, SchemaError, SeriesFloodError
 from tally.ledger.table_changes import MINUTE_INDEX
 from tally.ledger.tables import check_prepared
-from tally.maintenance.abandon import AbandonRequest, abandon
+from tally.maintenance.abandon import abandon
 from tally.maintenance.migrate import migrate, missing
 from tally.mysql.transactions import table_names
 from tally.planning.replay_request import MinutesAsked
@@ -470,8 +470,7 @@ def test_a_label_that_comes_while_a_batch_is_open_is_told_of_its_way(world: Worl
         with pytest.raises(SchemaError, match=f"1 open batch: {batch_id}") as raised:
             refused()
         assert raised.value.next_step.startswith(f"tally abandon {batch_id} --reason '…', then ta")
-    request = AbandonRequest(batch_id=batch_id, reason="a new label")
-    abandon(world.context(), request)
+    abandon(world.context(), batch_id, reason="a new label")
     world.migrate()
     assert world.minute() is not None
     assert rows(world, "service") == {("cart",): 1}

@@ -100,7 +100,7 @@ def test_offsets_below_the_start_are_counted_for_the_first_time(world: World) ->
     world.plan()
     steps.count(world, [LATER] * 2)
     assert world.offsets()[0] == (5, 7)
-    assert preview(world, asked(world, (1, 3))).uncounted == 2
+    assert preview(world, asked(world, (1, 3))).never_counted == 2
     first, second = (world.ask_replay(asked(world, (at, 3))).replay_id for at in (1, 0))
     run(world, first)
     # Without segments to supersede, the commit checks for live segments in its range.
@@ -284,7 +284,7 @@ def test_parts_of_a_loss_may_be_counted_in_any_order(world: World) -> None:
     lose(world, 2, 10)
     world.configure(max_records_per_partition=3)
     shown = preview(world, asked(world, (3, 4)))
-    assert (widened(shown), shown.uncounted) == (["[3, 4)"], 1)
+    assert (widened(shown), shown.never_counted) == (["[3, 4)"], 1)
     replay_id = world.ask_replay(asked(world, (2, 10))).replay_id
     parts = [b["batch_id"] for b in world.batches() if b["replay_id"] == replay_id]
     assert len(parts) == 3

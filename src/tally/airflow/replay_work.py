@@ -10,7 +10,7 @@ from tally.context import Context
 from tally.errors import PreviewOutdatedError, ReplayRefusedError
 from tally.formatting import continued, plural
 from tally.ledger.batches import Requester
-from tally.model import TopicPartition
+from tally.model import OffsetRange, TopicPartition
 from tally.planning.replay import join_ranges
 from tally.planning.replay_request import Request, format_range, parse_range, request_digest
 from tally.replay.preview_view import PreviewView, ReadView, preview
@@ -21,7 +21,7 @@ from tally.replay.replays import (
     find_requested,
     request_replay,
 )
-from tally.views import RangeView, values_of
+from tally.views import values_of
 
 COLUMNS: Final = ("partition", "reads", "offsets", "replaces", "never counted", "Kafka holds")
 NUMBERS: Final = ("never counted", "offsets", "replaces")
@@ -72,7 +72,7 @@ class Shown:
         return cls(
             request=view.request,
             digest=view.digest,
-            asked=[format_range(r.range) for r in view.asked],
+            asked=[format_range(r) for r in view.asked],
             columns=list(COLUMNS),
             numbers=list(NUMBERS),
             rows=_rows(view.read),
@@ -221,7 +221,7 @@ def _why_refused(view: PreviewView, batches_max: int) -> str | None:
         view.check_possible()
     except ReplayRefusedError as error:
         if view.possible:
-            possible = join_ranges([r.range for r in view.possible], touching=True)
+            possible = join_ranges(view.possible, touching=True)
             ranges = "; ".join(map(format_range, possible))
             error.next_step = (
                 f"for what can be reprocessed of it, choose {CHOICES['ranges']!r} and fill in the "
@@ -248,9 +248,9 @@ def _rows(read: Sequence[ReadView]) -> list[list[str]]:
 
 def _row(r: ReadView) -> list[str]:
     return [
-        r.place,
-        r.span,
-        f"{r.offsets:,}",
+        r.range.place,
+        r.range.span,
+        f"{r.range.offsets:,}",
         plural(r.segments_replaced, "segment"),
         f"{r.never_counted:,}",
         "nothing" if r.kafka_holds is None else r.kafka_holds.span,
@@ -280,10 +280,10 @@ def _written(requested: RequestedView) -> Written:
     )
 
 
-def task_name(batch_id: int, ranges: Sequence[RangeView]) -> str:
+def task_name(batch_id: int, ranges: Sequence[OffsetRange]) -> str:
     """``batch 23: 14,440 offsets of alog/0-3``: short, as Airflow's tables are narrow."""
     what = f"batch {batch_id}: {plural(sum(r.offsets for r in ranges), 'offset')} of "
-    partitions = sorted({r.range.partition for r in ranges})
+    partitions = sorted({r.partition for r in ranges})
     named = what + ", ".join(_runs(partitions))
     return named if len(named) < _NAME_MAX else what + plural(len(partitions), "partition")
 

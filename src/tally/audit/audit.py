@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
-from tally.audit.recount import Recount, recount
+from tally.audit.recount import Recount, Unchecked, recount
 from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.deliveries.kept_lines import delivery_of
@@ -13,17 +13,10 @@ from tally.formatting import plural
 from tally.ledger.invariants import LEDGER_CHECKS, RESULT_CHECKS, Violation, extent
 from tally.ledger.row_sets import check_lines
 from tally.ledger.tables import Tables, tables_to_read
-from tally.views import ErrorView, RangeView
+from tally.model import OffsetRange
+from tally.views import ErrorView
 
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UncheckedView(RangeView):
-    """A live range of which something could not be recounted."""
-
-    cause: str
-    """Why, and what."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,9 +31,9 @@ class RecountView:
     """Offsets that they span."""
     records: int
     """Records that Kafka holds in them."""
-    not_checkable: tuple[UncheckedView, ...]
+    not_checkable: tuple[Unchecked, ...]
     """The live ranges of which something could not be recounted."""
-    before_start: tuple[RangeView, ...]
+    before_start: tuple[OffsetRange, ...]
     """What Kafka holds before the start offsets, of which nothing is counted or claimed."""
 
     @classmethod
@@ -51,10 +44,8 @@ class RecountView:
             segments=counted.segments,
             offsets=counted.offsets,
             records=counted.records,
-            not_checkable=tuple(
-                UncheckedView.of(u.range, cause=u.cause) for u in counted.unchecked
-            ),
-            before_start=tuple(map(RangeView.of, counted.before_start)),
+            not_checkable=tuple(counted.unchecked),
+            before_start=tuple(counted.before_start),
         )
 
     @property
@@ -62,7 +53,7 @@ class RecountView:
         """How many offsets could not be recounted, by partition and cause; sorted."""
         offsets: Counter[str] = Counter()
         for unchecked in self.not_checkable:
-            offsets[f"{unchecked.place}: {unchecked.cause}"] += unchecked.offsets
+            offsets[f"{unchecked.range.place}: {unchecked.cause}"] += unchecked.range.offsets
         return sorted(offsets.items())
 
 

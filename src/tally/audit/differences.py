@@ -4,11 +4,11 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
+from tally.aggregates.counts import DeadLetter
 from tally.ledger.decisions import LossRecord
 from tally.ledger.invariants import Violation
 from tally.ledger.segments import SegmentRecord
 from tally.model import (
-    DeadLetter,
     KafkaSnapshot,
     KnownTopic,
     LossCause,

@@ -13,7 +13,6 @@ from tally.cli.options import (
 )
 from tally.formatting import plural
 from tally.maintenance import abandon as use_case
-from tally.maintenance.abandon import AbandonRequest
 from tally.model import BatchKind
 
 
@@ -36,8 +35,7 @@ def abandon(app: App, batch_id: int, reason: str, dry_run: bool) -> None:
     ingest batch are planned again. What a batch of a replay was to replace stays in the result. A
     committed batch cannot be abandoned.
     """
-    request = AbandonRequest(batch_id=batch_id, reason=reason, dry_run=dry_run)
-    view = use_case.abandon(app.context, request)
+    view = use_case.abandon(app.context, batch_id, reason=reason, dry_run=dry_run)
     if app.out.as_json:
         app.out.view(view)
         return

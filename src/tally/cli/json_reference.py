@@ -33,7 +33,7 @@ from tally.losses.topics import AdoptionView
 from tally.maintenance.abandon import AbandonedView
 from tally.maintenance.prune import PruneView
 from tally.replay.replays import ReplaysView
-from tally.views import ErrorView
+from tally.views import ErrorView, parts_of
 
 HEADER: Final = """\
 # JSON
@@ -105,9 +105,19 @@ def _section(view: type) -> Iterator[str]:
     yield f"{_first_sentence(view)}\n"
     yield "| key | value | |"
     yield "|---|---|---|"
-    hints, texts = get_type_hints(view), _texts(view)
+    yield from _rows(view)
+
+
+def _rows(view: Any, *, or_null: bool = False) -> Iterator[str]:
+    """A line for each key; what is written among the view's own keys has its own lines."""
+    hints, texts, parts = get_type_hints(view), _texts(view), parts_of(view)
     for field in fields(view):
-        yield f"| `{field.name}` | {_kind(hints[field.name])} | {_as_markdown(texts[field.name])} |"
+        if field.name in parts:
+            yield from _rows(parts[field.name], or_null=hints[field.name] is not parts[field.name])
+        else:
+            kind, text = _kind(hints[field.name]), _as_markdown(texts[field.name])
+            kind += " or null" if or_null and "null" not in kind else ""
+            yield f"| `{field.name}` | {kind} | {text} |"
 
 
 def _as_markdown(text: str) -> str:
@@ -124,7 +134,10 @@ def _reachable(views: list[type]) -> list[type]:
         view = todo.pop()
         if found.setdefault(view.__name__, view) is not view:
             raise AssertionError(f"two views are called {view.__name__}")
-        for hint in get_type_hints(view).values():
+        parts = parts_of(view)
+        for name, hint in get_type_hints(view).items():
+            if name in parts:
+                continue
             todo += [inner for inner in _inner(hint) if inner.__name__ not in found]
     return [found[name] for name in sorted(found)]
 

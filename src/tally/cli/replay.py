@@ -23,12 +23,12 @@ from tally.cli.ui.values import moment, number
 from tally.errors import FencedError, UsageError
 from tally.formatting import plural
 from tally.ledger.replays import ReplayRecord
-from tally.maintenance.abandon import CancelRequest, cancel_replay
+from tally.maintenance.abandon import cancel_replay
 from tally.model import ReplayState
 from tally.planning.replay_request import Request
 from tally.replay import replays as use_case
 from tally.replay.preview_view import preview
-from tally.replay.replays import ReplayRequest, ReplaysRequest
+from tally.replay.replays import ReplayRequest
 
 OPEN_REPLAYS_LOOKED_FOR = 100
 HELP: Final = "tally replay --help"
@@ -154,8 +154,10 @@ def _start(
 
 def _mention_open(app: App, name: str) -> None:
     """Name an open replay: a repeated request usually means to resume an interrupted one."""
-    request = ReplaysRequest(pipeline=name, state=ReplayState.OPEN, limit=OPEN_REPLAYS_LOOKED_FOR)
-    for open_replay in use_case.replays(app.context, request).replays:
+    found = use_case.replays(
+        app.context, name, state=ReplayState.OPEN, limit=OPEN_REPLAYS_LOOKED_FOR
+    )
+    for open_replay in found.replays:
         app.out.note(
             f"replay {open_replay.replay_id} is open, {_progress(open_replay)}: "
             f"tally replay --resume {open_replay.replay_id}"
@@ -186,8 +188,7 @@ def _resume(app: App, replay_id: int, *, dry_run: bool) -> None:
 
 
 def _cancel(app: App, replay_id: int, reason: str | None, *, dry_run: bool) -> None:
-    request = CancelRequest(replay_id=replay_id, reason=_needed(reason), dry_run=dry_run)
-    view = cancel_replay(app.context, request)
+    view = cancel_replay(app.context, replay_id, reason=_needed(reason), dry_run=dry_run)
     if app.out.as_json:
         app.out.view(ReplayDocument(dry_run=dry_run, replay_id=replay_id, replay=view))
         return

@@ -6,8 +6,8 @@ from typing import Final
 from tally.cli.ui.output import Output
 from tally.cli.ui.values import number
 from tally.formatting import ABSENT, plural
+from tally.model import OffsetRange
 from tally.replay.preview_view import HeldView, PreviewView, ReadView
-from tally.views import RangeView
 
 ROWS_SHOWN: Final = 50
 RANGES_TOLD_APART: Final = 3
@@ -50,8 +50,8 @@ def _rows(read: ReadView, numbers: int) -> list[list[str]]:
     values = [number(read.segments_replaced), number(read.never_counted)][:numbers]
     first, *others = _spans(read.asked)
     return [
-        [read.place, first, read.span, *values, _held(read.kafka_holds)],
-        *([read.place, other, "", *("" for _ in values), ""] for other in others),
+        [read.range.place, first, read.range.span, *values, _held(read.kafka_holds)],
+        *([read.range.place, other, "", *("" for _ in values), ""] for other in others),
     ]
 
 
@@ -60,7 +60,7 @@ def _show_refusals(out: Output, preview: PreviewView) -> None:
     out.table(
         ["PARTITION", "REFUSED", "KAFKA HOLDS", "WHY"],
         [
-            [refusal.place, refusal.span, _held(refusal.kafka_holds), refusal.cause]
+            [refusal.range.place, refusal.range.span, _held(refusal.kafka_holds), refusal.cause]
             for refusal in refusals[:ROWS_SHOWN]
         ],
         texts=["WHY"],
@@ -75,7 +75,7 @@ def _say_what_is_left_out(out: Output, rows: int) -> None:
         out.line(f"and {rows - ROWS_SHOWN:,} more: --json has all of them")
 
 
-def _spans(ranges: Sequence[RangeView]) -> list[str]:
+def _spans(ranges: Sequence[OffsetRange]) -> list[str]:
     if len(ranges) > RANGES_TOLD_APART:
         return [f"{len(ranges):,} ranges"]
     return [r.span for r in ranges]

@@ -103,7 +103,7 @@ def batch_line(ran: RanView, position: int, batches: int) -> str:
     where = f"batch {ran.batch_id} ({position} of {max(position, batches)})"
     if ran.committed_before:
         return f"{where} {ran.before}"
-    shown = ", ".join(map(str, ran.ranges[:RANGES_SHOWN]))
+    shown = ", ".join(str(r.range) for r in ran.ranges[:RANGES_SHOWN])
     more = f" and {len(ran.ranges) - RANGES_SHOWN} more" if len(ran.ranges) > RANGES_SHOWN else ""
     return f"{where} is committed: {shown}{more}: {_sums([ran])}, {ran.seconds:.1f} s"
 

@@ -8,7 +8,6 @@ from tally.cli.options import json_option, limit_option, pass_app, pipeline_argu
 from tally.cli.ui.values import moment, number
 from tally.ledger.replays import ReplayRecord
 from tally.replay import replays as use_case
-from tally.replay.replays import ReplaysRequest
 
 
 @click.command(cls=Command, examples=["tally replays", "tally replays error_log --limit 5 --json"])
@@ -23,8 +22,7 @@ def replays(app: App, pipeline: str | None, limit: int) -> None:
     Shows who requested what, when and why, and how many of its batches and offsets are committed;
     abandoned batches are left out. An open replay waits for tally replay --resume.
     """
-    request = ReplaysRequest(pipeline=app.pipeline(pipeline), limit=limit)
-    view = use_case.replays(app.context, request)
+    view = use_case.replays(app.context, app.pipeline(pipeline), limit=limit)
     if app.out.as_json:
         app.out.view(view)
         return

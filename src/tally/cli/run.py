@@ -146,8 +146,13 @@ def _show(app: App, ran: RanView) -> None:
     app.out.table(
         ["PARTITION", "RANGE", "RECORDS", "MATCHED", "MALFORMED"],
         [
-            [r.place, r.span, number(r.records), number(r.matched), number(r.malformed)]
+            [
+                r.range.place,
+                r.range.span,
+                *map(number, (t.records, t.matched, t.malformed) if t else (None,) * 3),
+            ]
             for r in ran.ranges
+            for t in [r.totals]
         ],
         numbers=["RECORDS", "MATCHED", "MALFORMED"],
     )

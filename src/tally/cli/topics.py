@@ -14,7 +14,7 @@ from tally.cli.options import (
 )
 from tally.formatting import plural
 from tally.losses import topics as use_case
-from tally.losses.topics import AdoptionRequest, AdoptionView, preview_adoption
+from tally.losses.topics import AdoptionView, preview_adoption
 
 
 @click.group(cls=Group)
@@ -57,8 +57,7 @@ def adopt(
     the new generation has lost already is accepted as lost, too. Shows all of it, and where
     counting would begin, and asks.
     """
-    request = AdoptionRequest(pipeline=pipeline, topic=topic, start=start)
-    view = preview_adoption(app.context, request, reason=reason)
+    view = preview_adoption(app.context, pipeline, topic, start=start, reason=reason)
     if not app.out.as_json:
         _show(app, view)
     if not dry_run:

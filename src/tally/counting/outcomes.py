@@ -10,9 +10,9 @@ from tally.errors import FencedError
 from tally.ledger.reading import batch_record, caught_up_behind
 from tally.ledger.replay_runs import standing_for
 from tally.ledger.segments import segments_of
-from tally.model import BatchState
+from tally.model import BatchState, OffsetRange
 from tally.planning.blocks import Block, blocked_error
-from tally.views import CountedRangeView, ErrorView, RangeView
+from tally.views import CountedRange, ErrorView
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +31,7 @@ class RanView:
     """Whether another call has committed it; then the ranges have no counts."""
     seconds: float
     """Seconds from the claim to the commit."""
-    ranges: tuple[CountedRangeView, ...]
+    ranges: tuple[CountedRange, ...]
     """The ranges that it read, with their counts."""
 
     @classmethod
@@ -45,7 +45,7 @@ class RanView:
             committed_before=not ran.committed,
             seconds=round(ran.seconds, 3),
             ranges=tuple(
-                CountedRangeView.counted(s.range, ran.totals.get(s.range.partition))
+                CountedRange(range=s.range, totals=ran.totals.get(s.range.partition))
                 for s in ran.batch.segments
             ),
         )
@@ -58,27 +58,27 @@ class RanView:
     @property
     def offsets(self) -> int:
         """How many offsets it spans."""
-        return sum(r.offsets for r in self.ranges)
+        return sum(r.range.offsets for r in self.ranges)
 
     @property
     def records(self) -> int:
         """Records that this run has read."""
-        return sum(r.records or 0 for r in self.ranges)
+        return sum(r.totals.records for r in self.ranges if r.totals)
 
     @property
     def matched(self) -> int:
         """Lines that this run has counted."""
-        return sum(r.matched or 0 for r in self.ranges)
+        return sum(r.totals.matched for r in self.ranges if r.totals)
 
     @property
     def malformed(self) -> int:
         """Records among them that could not be understood."""
-        return sum(r.malformed or 0 for r in self.ranges)
+        return sum(r.totals.malformed for r in self.ranges if r.totals)
 
     @property
     def continuations(self) -> int:
         """Records among them that begin no line and were left out."""
-        return sum(r.continuations or 0 for r in self.ranges)
+        return sum(r.totals.continuations or 0 for r in self.ranges if r.totals)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,7 +136,7 @@ class BatchOutcome:
     """Whether all of these are committed. What follows is of all of them."""
     abandoned: tuple[str, ...]
     """The errors of those of several requested batches that were abandoned."""
-    ranges: tuple[RangeView, ...]
+    ranges: tuple[OffsetRange, ...]
     """What they read."""
     offsets: int
     """Offsets they span."""
@@ -178,7 +178,7 @@ def batch_outcome(ctx: Context, batch_ids: Sequence[int]) -> BatchOutcome:
             raise abandoned[0]
         later = caught_up_behind(tx, max(batch_ids))
         records = [batch_record(tx, number) for number in (*standing, *later)]
-        ranges = [RangeView.of(s.range) for r in records for s in segments_of(tx, r.batch_id)]
+        ranges = [s.range for r in records for s in segments_of(tx, r.batch_id)]
     return BatchOutcome(
         batch_ids=tuple(batch_ids),
         pipeline=records[-1].pipeline,

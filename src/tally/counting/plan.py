@@ -15,7 +15,15 @@ from tally.formatting import plural
 from tally.ledger import batches, positions
 from tally.ledger.row_sets import ledger_id
 from tally.ledger.tables import check_prepared, tables_of
-from tally.model import Batch, BatchKind, BatchState, KafkaSnapshot, KnownTopic, TopicPartition
+from tally.model import (
+    Batch,
+    BatchKind,
+    BatchState,
+    KafkaSnapshot,
+    KnownTopic,
+    OffsetRange,
+    TopicPartition,
+)
 from tally.mysql.transactions import Transaction
 from tally.planning.blocks import Block, blocked_error
 from tally.planning.ingest import (
@@ -25,7 +33,6 @@ from tally.planning.ingest import (
     plan_ingest,
     unreadable,
 )
-from tally.views import RangeView
 
 log = logging.getLogger(__name__)
 
@@ -233,7 +240,7 @@ class PlannedBatchView:
     """When its ranges were fixed."""
     offsets: int
     """How many offsets it spans."""
-    ranges: tuple[RangeView, ...]
+    ranges: tuple[OffsetRange, ...]
     """What it reads."""
 
 
@@ -277,7 +284,7 @@ class PlanView:
         return [batch.batch_id for batch in self.batches if batch.batch_id is not None]
 
     @property
-    def ranges(self) -> list[RangeView]:
+    def ranges(self) -> list[OffsetRange]:
         """What the batches read."""
         return [r for batch in self.batches for r in batch.ranges]
 
@@ -332,5 +339,5 @@ def _batch(batch: Batch, *, is_unwritten: bool) -> PlannedBatchView:
         attempt=batch.attempt,
         planned_at=batch.planned_at,
         offsets=batch.offsets,
-        ranges=tuple(RangeView.of(segment.range) for segment in batch.segments),
+        ranges=tuple(segment.range for segment in batch.segments),
     )

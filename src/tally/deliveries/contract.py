@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tally.aggregates.counts import CountRequest
+from tally.aggregates.counts import Contribution, CountRequest, DeadLetter, RowSet
 from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.ledger.invariants import Violation
 from tally.ledger.row_sets import check_rows_view, record_rows_view
 from tally.ledger.tables import Tables
-from tally.model import Batch, Contribution, DeadLetter, RowSet, SegmentTotals, TopicPartition
+from tally.model import Batch, SegmentTotals, TopicPartition
 from tally.mysql.transactions import Transaction
 
 

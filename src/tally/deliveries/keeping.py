@@ -4,13 +4,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from tally.aggregates.counts import CountRequest
+from tally.aggregates.counts import CountRequest, KeptLine, RowSet
 from tally.context import Context, OpenContext
 from tally.deliveries.content import LineWriter, SetPlace
 from tally.deliveries.publish import store_of
 from tally.deliveries.set_store import SetStore
 from tally.errors import TallyError
-from tally.model import KeptLine, RowSet
 
 
 @dataclass(frozen=True, slots=True)

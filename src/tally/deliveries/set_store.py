@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tally.aggregates.counts import RowSet
 from tally.deliveries.content import PLACE, Found, KeptMinute, LineWriter, SetPlace, kept_minutes
 from tally.deliveries.set_tables import SetTables
 from tally.errors import DataLossError, FencedError
-from tally.model import Batch, RowSet, Segment
+from tally.model import Batch, Segment
 from tally.mysql.transactions import T, Transaction
 
 _COMPARED_AT_ONCE: Final = 500

@@ -55,9 +55,9 @@ class Preview:
         return sum(r.offsets for r in self.plan.widened)
 
     @property
-    def uncounted(self) -> int:
+    def never_counted(self) -> int:
         """Those of them that were never counted."""
-        return sum(piece.uncounted for piece in self.plan.pieces)
+        return sum(piece.never_counted for piece in self.plan.pieces)
 
 
 def preview_replay(

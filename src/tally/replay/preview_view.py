@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 from tally.context import Context
 from tally.errors import ReplayRefusedError
@@ -13,7 +13,7 @@ from tally.model import OffsetRange, TopicPartition
 from tally.planning.replay import Piece, overlap
 from tally.planning.replay_request import Request
 from tally.replay.preview import Preview, check_possible, preview_replay
-from tally.views import ErrorView, RangeView
+from tally.views import ErrorView
 
 PACE: Final = "at the pace of earlier batches"
 
@@ -38,10 +38,12 @@ class HeldView:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ReadView(RangeView):
+class ReadView:
     """A range that is read."""
 
-    asked: tuple[RangeView, ...]
+    range: OffsetRange
+    """The range."""
+    asked: tuple[OffsetRange, ...]
     """The requested ranges in it."""
     segments_replaced: int
     """Live segments that it replaces."""
@@ -52,28 +54,15 @@ class ReadView(RangeView):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RefusalView(RangeView):
+class RefusalView:
     """A range that cannot be reprocessed."""
 
+    range: OffsetRange
+    """The range."""
     cause: str
     """Why it cannot be reprocessed."""
     kafka_holds: HeldView | None
     """What Kafka holds of the partition; null when that is not known."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PieceView(RangeView):
-    """What one batch reads of a partition."""
-
-    replaces: tuple[int, ...]
-    """The segments that it replaces."""
-    never_counted: int
-    """Offsets of it that no live segment holds."""
-
-    @classmethod
-    def piece(cls, piece: Piece) -> Self:
-        """The view of a piece."""
-        return cls.of(piece.range, replaces=piece.replaces, never_counted=piece.uncounted)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,17 +77,17 @@ class PreviewView:
     """A digest of the request; another request has another one."""
     plan: str
     """A digest of what would be read and replaced, batch by batch, and of the rules."""
-    asked: tuple[RangeView, ...]
+    asked: tuple[OffsetRange, ...]
     """The requested ranges, in order; overlapping ones are joined."""
     refusals: tuple[RefusalView, ...]
     """Ranges that cannot be reprocessed; if there is one, nothing is done."""
-    possible: tuple[RangeView, ...]
+    possible: tuple[OffsetRange, ...]
     """What of the requested ranges could be reprocessed without the rest, when some are refused."""
     error: ErrorView | None
     """Why the replay cannot be done; null when it can."""
     read: tuple[ReadView, ...]
     """The ranges to read, in order; adjacent ones are joined."""
-    batches: tuple[tuple[PieceView, ...], ...]
+    batches: tuple[tuple[Piece, ...], ...]
     """What each batch reads."""
     offsets: int
     """Offsets to read."""
@@ -161,21 +150,21 @@ def preview_view(found: Preview) -> PreviewView:
         request=found.request,
         digest=found.digest,
         plan=plan_digest(found),
-        asked=tuple(map(RangeView.of, plan.asked)),
+        asked=plan.asked,
         refusals=tuple(
-            RefusalView.of(
-                refusal.range,
+            RefusalView(
+                range=refusal.range,
                 cause=refusal.cause,
                 kafka_holds=_held(found, refusal.range.partition),
             )
             for refusal in plan.refusals
         ),
-        possible=tuple(map(RangeView.of, plan.possible)),
+        possible=plan.possible,
         error=_error(found),
         read=tuple(_read(found, r) for r in plan.widened),
-        batches=tuple(tuple(map(PieceView.piece, batch)) for batch in plan.batches),
+        batches=plan.batches,
         offsets=found.offsets,
-        never_counted=found.uncounted,
+        never_counted=found.never_counted,
         segments_replaced=len(plan.replaces),
         is_wider=plan.is_wider,
         rules=found.rules,
@@ -249,11 +238,11 @@ def _read(found: Preview, wide: OffsetRange) -> ReadView:
         return r.partition == wide.partition and overlap(r, wide)
 
     pieces = [piece for piece in found.plan.pieces if within(piece.range)]
-    return ReadView.of(
-        wide,
-        asked=tuple(RangeView.of(r) for r in found.plan.asked if within(r)),
+    return ReadView(
+        range=wide,
+        asked=tuple(r for r in found.plan.asked if within(r)),
         segments_replaced=sum(len(piece.replaces) for piece in pieces),
-        never_counted=sum(piece.uncounted for piece in pieces),
+        never_counted=sum(piece.never_counted for piece in pieces),
         kafka_holds=_held(found, wide.partition),
     )
 

@@ -18,19 +18,7 @@ from tally.planning.replay_request import RangesAsked
 from tally.replay import run as step
 from tally.replay.preview import preview_replay
 from tally.replay.preview_view import PreviewView, plan_digest
-from tally.views import RangeView, values_of
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReplaysRequest:
-    """Which replays to list."""
-
-    pipeline: str
-    """The pipeline."""
-    state: ReplayState | None = None
-    """Only those in this state."""
-    limit: int = 20
-    """The largest number of replays that are searched."""
+from tally.views import values_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +53,7 @@ class ReplayRequest:
             pipeline=shown.pipeline,
             request=shown.request,
             digest=shown.digest,
-            asked=tuple(r.range for r in shown.asked),
+            asked=shown.asked,
             plan=shown.plan,
         )
 
@@ -76,7 +64,7 @@ class RequestedBatch:
 
     batch_id: int
     """The ledger's key."""
-    ranges: tuple[RangeView, ...]
+    ranges: tuple[OffsetRange, ...]
     """What it reads."""
 
 
@@ -114,16 +102,24 @@ class ReplayOutcome(ReplayRecord):
         return self.state is ReplayState.DONE
 
 
-def replays(ctx: Context, request: ReplaysRequest) -> ReplaysView:
+def replays(
+    ctx: Context, pipeline: str, *, state: ReplayState | None = None, limit: int = 20
+) -> ReplaysView:
     """The pipeline's replays, newest first.
+
+    Args:
+        ctx: What is needed from outside.
+        pipeline: The pipeline.
+        state: Only those in this state.
+        limit: The largest number of replays that are searched.
 
     Raises:
         MySQLUnavailableError: The server did not answer.
     """
     with ctx.database.transaction(read_only=True) as tx:
-        found = list_replays(tx, request.pipeline, limit=request.limit)
-    wanted = [r for r in found if request.state in {None, r.state}]
-    return ReplaysView(pipeline=request.pipeline, replays=tuple(wanted))
+        found = list_replays(tx, pipeline, limit=limit)
+    wanted = [r for r in found if state in {None, r.state}]
+    return ReplaysView(pipeline=pipeline, replays=tuple(wanted))
 
 
 def replay(ctx: Context, replay_id: int) -> ReplayRecord:
@@ -175,7 +171,7 @@ def _requested(tx: Transaction, replay_id: int, batch_ids: Sequence[int]) -> Req
         batches=tuple(
             RequestedBatch(
                 batch_id=number,
-                ranges=tuple(RangeView.of(segment.range) for segment in segments_of(tx, number)),
+                ranges=tuple(segment.range for segment in segments_of(tx, number)),
             )
             for number in batch_ids
         ),

@@ -13,7 +13,8 @@ from tally.counting.plan import Planned, plan_view
 from tally.counting.run import has_caught_up
 from tally.ledger.dead_letters import DeadLetterRecord
 from tally.ledger.invariants import Violation
-from tally.views import CountedRangeView, document
+from tally.model import SegmentTotals
+from tally.views import CountedRange, document
 
 RANGE = span(300, 310)
 NOTHING = Planned(pipeline="p", batches=(), resumed=False, new_ids=(), blocks=())
@@ -57,14 +58,14 @@ def test_no_continuation_line_is_called_well_formed() -> None:
     found = {}
     for of_batch in ((5, 0, 1, 2), (1, 0, 0, 1), (1, 0, 1, 0), (5, 1, 0, 0)):
         records, matched, malformed, left_out = of_batch
-        part = blank(
-            CountedRangeView,
+        totals = SegmentTotals(
             records=records,
             matched=matched,
+            unmatched=records - matched - malformed,
             malformed=malformed,
             continuations=left_out,
         )
-        ran = blank(RanView, ranges=(part,))
+        ran = blank(RanView, ranges=(CountedRange(range=RANGE, totals=totals),))
         found[of_batch] = RunView(pipeline="p", batches=(ran,), blocks=()).unmatched
     assert list(found.values()) == [2, 0, 0, 0]
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from tests.unit.values import P0, blank, kafka, span, totals
 
+from tally.aggregates.counts import DeadLetter
 from tally.audit.chunks import SEGMENTS_PER_RANGE, Chunk, join_segments, rounds, why_not_held
 from tally.audit.differences import (
     Letter,
@@ -14,7 +15,7 @@ from tally.audit.differences import (
     not_compared,
 )
 from tally.ledger.segments import SegmentRecord
-from tally.model import EMPTY_TOTALS, DeadLetter, KnownTopic, Position
+from tally.model import EMPTY_TOTALS, KnownTopic, Position
 
 
 def segment(from_offset: int, until_offset: int, partition: int = 0, **facts: Any) -> SegmentRecord:
