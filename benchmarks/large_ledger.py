@@ -24,7 +24,7 @@ from tally.model import Batch, KafkaSnapshot, PartitionSnapshot, SegmentTotals, 
 from tally.mysql.transactions import Transaction
 from tally.planning.replay_request import BatchAsked
 from tally.replay.preview import preview_replay
-from tally.replay.run import request_replay
+from tally.replay.record import request_replay
 from tally.testing.kafka import FixedKafka
 
 PIPELINE: Final = "year"

@@ -32,7 +32,7 @@ from tally.model import Batch, TopicPartition
 from tally.mysql.transactions import Database, Row
 from tally.planning.replay_request import BoundsAsked, Request
 from tally.replay.preview import preview_replay
-from tally.replay.run import Requested, request_replay
+from tally.replay.record import Requested, request_replay
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.python_reader import PythonReader

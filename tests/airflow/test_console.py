@@ -19,7 +19,7 @@ from tally.errors import StatementError
 from tally.maintenance.migrate import prepare
 from tally.mysql.pool import IDLE_MAX_S, ConnectionPool
 from tally.mysql.transactions import Database
-from tally.replay.replays import ReplayOutcome, replay_outcome
+from tally.replay.run import ReplayOutcome, replay_outcome
 from tests.airflow.conftest import log_in
 from tests.airflow.dag_run import AIRFLOW, RunDag
 from tests.airflow.ledgers import count, lose

@@ -15,7 +15,8 @@ from tally.counting.batch import Ran
 from tally.model import OffsetRange
 from tally.planning import replay_request as requests
 from tally.replay.preview import Preview, preview_replay
-from tally.replay.run import replan_batch, request_replay, run_or_replan, run_replay
+from tally.replay.record import request_replay
+from tally.replay.run import replan_batch, run_or_replan, run_replay
 from tests.minute import steps
 from tests.minute.steps import AT, AT_LATER, ERROR, LATER, proxied
 from tests.minute.test_losses import find_the_hole, leave_a_hole

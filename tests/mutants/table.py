@@ -681,14 +681,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="what was shown is what is done",
-        where="tally.replay.run:request_replay",
+        where="tally.replay.record:request_replay",
         before="snapshot, preview.plan.asked) != preview.plan:",
         after="snapshot, preview.plan.asked) == ():",
         tests=(f"{REPLAY}::test_what_was_shown_is_what_is_done",),
     ),
     Mutant(
         guard="a request is one replay, however many ask for it",
-        where="tally.replay.run:request_replay",
+        where="tally.replay.record:request_replay",
         before="        _check_not_open(tx, pipeline.name, known, preview)\n",
         after="",
         tests=(f"{REPLAY}::test_two_requests_at_once_for_one_preview_are_one_replay",),

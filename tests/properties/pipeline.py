@@ -38,7 +38,8 @@ from tally.mysql.transactions import Database, Row, Transaction
 from tally.planning import replay_request as requests
 from tally.planning.ingest import first_offsets
 from tally.replay.preview import preview_replay
-from tally.replay.run import replan_batch, request_replay, run_or_replan, run_replay
+from tally.replay.record import request_replay
+from tally.replay.run import replan_batch, run_or_replan, run_replay
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance, Killed, Process, SkewedClock, Wire
 from tests.properties.dump import Dump

@@ -14,13 +14,8 @@ from tally.model import OffsetRange, TopicPartition
 from tally.planning.replay import join_ranges
 from tally.planning.replay_request import Request, format_range, parse_range, request_digest
 from tally.replay.preview_view import PreviewView, ReadView, preview
-from tally.replay.replays import (
-    ReplayOutcome,
-    ReplayRequest,
-    RequestedView,
-    find_requested,
-    request_replay,
-)
+from tally.replay.record import Requested, find_requested, request_shown
+from tally.replay.run import ReplayOutcome
 from tally.views import values_of
 
 COLUMNS: Final = ("partition", "reads", "offsets", "replaces", "never counted", "Kafka holds")
@@ -169,16 +164,17 @@ def write_down(
     Raises:
         PreviewOutdatedError: By now something else would be read or replaced. Nothing is written.
     """
-    request = ReplayRequest(
-        pipeline=name,
-        request=str(shown["request"]),
-        digest=str(shown["digest"]),
-        asked=tuple(map(parse_range, shown["asked"])),
-        plan=str(shown["plan"]),
-    )
-    asked = replace(ctx, requester=requester)
     try:
-        return _written(request_replay(asked, request, reason=reason))
+        requested = request_shown(
+            replace(ctx, requester=requester),
+            name,
+            request=str(shown["request"]),
+            digest=str(shown["digest"]),
+            asked=[parse_range(text) for text in shown["asked"]],
+            plan=str(shown["plan"]),
+            reason=reason,
+        )
+        return _written(requested)
     except PreviewOutdatedError as error:
         again = "trigger the DAG again: it shows what would be replaced now"
         raise PreviewOutdatedError(name, next_step=again) from error
@@ -270,11 +266,14 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_RANGES_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _written(requested: RequestedView) -> Written:
+def _written(requested: Requested) -> Written:
     return Written(
         replay_id=requested.replay_id,
         batches=[
-            {"batch": str(b.batch_id), "batch_name": task_name(b.batch_id, b.ranges)}
+            {
+                "batch": str(b.batch_id),
+                "batch_name": task_name(b.batch_id, [s.range for s in b.segments]),
+            }
             for b in requested.batches
         ],
     )

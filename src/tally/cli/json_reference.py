@@ -32,7 +32,7 @@ from tally.losses.losses import LossesView
 from tally.losses.topics import AdoptionView
 from tally.maintenance.abandon import AbandonedView
 from tally.maintenance.prune import PruneView
-from tally.replay.replays import ReplaysView
+from tally.replay.run import ReplaysView
 from tally.views import ErrorView, parts_of
 
 HEADER: Final = """\

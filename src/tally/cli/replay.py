@@ -26,9 +26,9 @@ from tally.ledger.replays import ReplayRecord
 from tally.maintenance.abandon import cancel_replay
 from tally.model import ReplayState
 from tally.planning.replay_request import Request
-from tally.replay import replays as use_case
+from tally.replay import run as use_case
 from tally.replay.preview_view import preview
-from tally.replay.replays import ReplayRequest
+from tally.replay.record import request_shown
 
 OPEN_REPLAYS_LOOKED_FOR = 100
 HELP: Final = "tally replay --help"
@@ -141,7 +141,15 @@ def _start(
         return
     app.confirm(question(shown), yes=yes)
     try:
-        requested = use_case.request_replay(app.context, ReplayRequest.of(shown), reason=reason)
+        requested = request_shown(
+            app.context,
+            shown.pipeline,
+            request=shown.request,
+            digest=shown.digest,
+            asked=shown.asked,
+            plan=shown.plan,
+            reason=reason,
+        )
     except KeyboardInterrupt:
         app.out.note(
             f"stopped while it was recorded: tally replays {shown.pipeline} shows whether it was"
@@ -154,7 +162,7 @@ def _start(
 
 def _mention_open(app: App, name: str) -> None:
     """Name an open replay: a repeated request usually means to resume an interrupted one."""
-    found = use_case.replays(
+    found = use_case.list_replays(
         app.context, name, state=ReplayState.OPEN, limit=OPEN_REPLAYS_LOOKED_FOR
     )
     for open_replay in found.replays:

@@ -12,9 +12,9 @@ from tally.errors import DataLossError, TallyError
 from tally.formatting import continued, plural
 from tally.ledger.replacements import Changes
 from tally.ledger.replays import ReplayRecord
-from tally.replay import replays as use_case
+from tally.replay import run as use_case
 from tally.replay.preview_view import PreviewView
-from tally.replay.replays import ReplayOutcome
+from tally.replay.run import ReplayOutcome
 from tally.views import ErrorView
 
 RANGES_SHOWN: Final = 3
@@ -48,7 +48,7 @@ def count_to_the_end(app: App, replay_id: int, preview: PreviewView | None = Non
 
     Raises:
         UnknownReplayError: The ledger has no replay with this id.
-        TallyError: As :func:`tally.replay.replays.resume_replay`.
+        TallyError: As :func:`tally.replay.run.resume_replay`.
         KeyboardInterrupt: The operator has stopped it.
     """
     done: list[RanView] = []

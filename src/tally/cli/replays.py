@@ -7,7 +7,7 @@ from tally.cli.command import Command
 from tally.cli.options import json_option, limit_option, pass_app, pipeline_argument, wide_option
 from tally.cli.ui.values import moment, number
 from tally.ledger.replays import ReplayRecord
-from tally.replay import replays as use_case
+from tally.replay import run as use_case
 
 
 @click.command(cls=Command, examples=["tally replays", "tally replays error_log --limit 5 --json"])
@@ -22,7 +22,7 @@ def replays(app: App, pipeline: str | None, limit: int) -> None:
     Shows who requested what, when and why, and how many of its batches and offsets are committed;
     abandoned batches are left out. An open replay waits for tally replay --resume.
     """
-    view = use_case.replays(app.context, app.pipeline(pipeline), limit=limit)
+    view = use_case.list_replays(app.context, app.pipeline(pipeline), limit=limit)
     if app.out.as_json:
         app.out.view(view)
         return

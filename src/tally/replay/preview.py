@@ -10,10 +10,11 @@ from tally.context import Context, KafkaPort
 from tally.errors import ReplayRefusedError
 from tally.formatting import plural, time_span
 from tally.ledger import positions, replays, tiles
-from tally.model import KafkaSnapshot, KnownTopic, OffsetRange, TopicPartition
+from tally.model import Batch, KafkaSnapshot, KnownTopic, OffsetRange, TopicPartition
 from tally.mysql.transactions import Transaction
 from tally.planning.replay import ReplayPlan, Tile, join_ranges, plan_replay
 from tally.planning.replay_request import RangesAsked, Request, format_range, request_digest
+from tally.planning.serving import is_of_generation
 from tally.replay.ranges import Facts, resolve
 
 _RANGES_NAMED: Final = 100
@@ -203,3 +204,11 @@ def snapshot_of(
 def incarnation_ids(known: Mapping[str, KnownTopic]) -> dict[str, int]:
     """The ledger's keys of the topics' generations, by topic name."""
     return {topic: entry.incarnation_id for topic, entry in known.items()}
+
+
+def other_generations(batch: Batch, known: Mapping[str, KnownTopic]) -> Iterator[str]:
+    """Ranges of a topic that was created again since; the same offsets are now other records."""
+    for segment in batch.segments:
+        now = known.get(segment.range.partition.topic)
+        if now is None or not is_of_generation(segment, now):
+            yield f"{segment.range}: the ledger now follows another generation of the topic"

@@ -1,124 +1,90 @@
-"""Replays: recording a previewed request, and running it batch after batch.
+"""Running a replay batch after batch, and what has become of it.
 
-:func:`request_replay` records exactly what a preview has shown. :func:`run_replay` can be called
-again at any time, by any process, until all batches are committed. Ingest batches and other replays
-may run concurrently.
+:func:`run_replay` can be called again at any time, by any process, until all batches are committed.
+Ingest batches and other replays may run concurrently.
 """
 
 import dataclasses
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from tally.context import Context
 from tally.counting.batch import Ran
+from tally.counting.outcomes import RanView
 from tally.counting.run import run_batches, together
-from tally.deliveries.kept_lines import delivery_of
-from tally.errors import (
-    FencedError,
-    PreviewOutdatedError,
-    ReplayRefusedError,
-)
-from tally.ledger import batches, positions, replay_runs, replays
-from tally.ledger.tables import tables_of
-from tally.model import Batch, BatchState, KnownTopic
+from tally.errors import FencedError, ReplayRefusedError
+from tally.ledger import batches, positions, replays
+from tally.ledger.replacements import Changes, changes_of
+from tally.ledger.replay_runs import totals_of
+from tally.ledger.replays import ReplayRecord
+from tally.model import BatchState, ReplayState
 from tally.mysql.transactions import Transaction
-from tally.planning.replay import join_ranges
-from tally.planning.serving import is_of_generation
-from tally.replay.preview import (
-    Preview,
-    check_possible,
-    incarnation_ids,
-    plan_against,
-    snapshot_of,
-)
-
-# Prefix of the run id of a replay that was not requested by an Airflow run.
-CALL: Final = "call:"
+from tally.replay.preview import incarnation_ids, other_generations, plan_against, snapshot_of
+from tally.views import values_of
 
 
-@dataclass(frozen=True, slots=True)
-class Requested:
-    """A replay that was recorded."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplaysView:
+    """Replays of a pipeline."""
 
-    replay_id: int
-    """The ledger's key."""
-    batch_ids: tuple[int, ...]
-    """Its batches, in order."""
+    pipeline: str
+    """The pipeline."""
+    replays: tuple[ReplayRecord, ...]
+    """Newest first."""
 
 
-def request_replay(ctx: Context, preview: Preview, *, reason: str) -> Requested:
-    """Record exactly what a preview has shown.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplayOutcome(ReplayRecord):
+    """Everything that the ledger holds about a replay, and what it has read and changed so far."""
 
-    Idempotent for a requester with a run id: if that run has recorded this request already, its
-    replay is returned. Without a run id the call gets an id of its own, so that it can look up its
-    replay after a lost answer to COMMIT.
+    records: int
+    """Records that its committed batches have read."""
+    matched: int
+    """Lines that they have counted."""
+    malformed: int
+    """Records that could not be understood."""
+    continuations: int | None
+    """Unmatched records that begin no line; null where they were not all counted by themselves."""
+    minutes: int
+    """Minutes that they have counted lines for."""
+    changes: Changes | None
+    """What has changed in the result; null when this is no longer known, because counts of the
+    replay, or of what it replaced, were pruned."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to count."""
+        return self.state is ReplayState.DONE
+
+
+def list_replays(
+    ctx: Context, pipeline: str, *, state: ReplayState | None = None, limit: int = 20
+) -> ReplaysView:
+    """The pipeline's replays, newest first.
+
+    Args:
+        ctx: What is needed from outside.
+        pipeline: The pipeline.
+        state: Only those in this state.
+        limit: The largest number of replays that are searched.
 
     Raises:
-        ReplayRefusedError: It cannot be done, the preview is outdated, or an open replay is to
-            count the same ranges and has not begun. Nothing is written.
-        OutcomeUnknownError: The answer to COMMIT was lost, and the ledger could not be asked in
-            time.
-        RetryableError: Kafka or MySQL did not answer; nothing was written.
+        MySQLUnavailableError: The server did not answer.
     """
-    pipeline = ctx.settings.pipeline(preview.pipeline)
-    requester = ctx.requester
-    if requester.run_id is None:
-        requester = dataclasses.replace(requester, run_id=f"{CALL}{uuid.uuid4()}")
-    check_possible(preview)
     with ctx.database.transaction(read_only=True) as tx:
-        snapshot = snapshot_of(ctx.kafka, pipeline, positions.known_topics(tx, pipeline.name))
-
-    def work(tx: Transaction) -> Requested:
-        known = positions.known_topics(tx, pipeline.name)
-        if plan_against(tx, pipeline, known, snapshot, preview.plan.asked) != preview.plan:
-            raise PreviewOutdatedError(pipeline.name)
-        _check_not_open(tx, pipeline.name, known, preview)
-        delivery_of(ctx, pipeline).record(tx, tables_of(tx, pipeline.name))
-        replay_id, batch_ids = replays.insert_replay(
-            tx,
-            pipeline.name,
-            preview.plan,
-            incarnation_ids(known),
-            requester,
-            replays.Asked(request=preview.request, digest=preview.digest, reason=reason),
-        )
-        return Requested(replay_id, tuple(batch_ids))
-
-    def ask(tx: Transaction) -> Requested | None:
-        positions.lock_pipeline(tx, pipeline.name, pipeline.table)
-        written = replay_runs.find_replay_of_run(tx, pipeline.name, requester, preview.digest)
-        return None if written is None else Requested(written[0], tuple(written[1]))
-
-    return ctx.database.run_answered(
-        lambda tx: ask(tx) or work(tx),
-        ask,
-        what=f"the request for a replay of {pipeline.name} (tally replays lists it if it is there)",
-        within_s=ctx.patience.outcome_s,
-        pause_s=ctx.patience.doubt_pause_s,
-    )
+        found = replays.list_replays(tx, pipeline, limit=limit)
+    wanted = [r for r in found if state in {None, r.state}]
+    return ReplaysView(pipeline=pipeline, replays=tuple(wanted))
 
 
-def _check_not_open(
-    tx: Transaction, name: str, known: Mapping[str, KnownTopic], preview: Preview
-) -> None:
-    """Raise if an open replay, of which nothing is committed, has exactly the preview's ranges."""
-    wanted = join_ranges([piece.range for piece in preview.plan.pieces], touching=True)
-    for replay in replays.open_replays(tx, name):
-        planned = replays.planned_batches(tx, replay.replay_id)
-        if replay.committed or not planned:
-            continue
-        found = batches.find_batches(tx, planned)
-        ranges = join_ranges([s.range for batch in found for s in batch.segments], touching=True)
-        other = (why for batch in found for why in _other_generations(batch, known))
-        if ranges == wanted and next(other, None) is None:
-            raise ReplayRefusedError(
-                f"pipeline {name}: replay {replay.replay_id} is open and reprocesses exactly this "
-                f"already, requested by {replay.requested_by} ({replay.request})",
-                next_step=f"tally replay --resume {replay.replay_id}, or tally replay --cancel "
-                f"{replay.replay_id} --reason 'ticket 17'",
-            )
+def replay(ctx: Context, replay_id: int) -> ReplayRecord:
+    """One replay, as the ledger has it now.
+
+    Raises:
+        UnknownReplayError: The ledger has no replay with this id.
+    """
+    with ctx.database.transaction(read_only=True) as tx:
+        return replays.find_replay(tx, replay_id)
 
 
 def run_replay(ctx: Context, replay_id: int) -> Iterator[Ran]:
@@ -186,7 +152,7 @@ def replan_batch(ctx: Context, batch_id: int) -> list[int]:
             )
         known = positions.known_topics(tx, pipeline.name)
         plan = plan_against(tx, pipeline, known, snapshot, [s.range for s in now.segments])
-        causes = [*_other_generations(now, known), *map(str, plan.refusals)]
+        causes = [*other_generations(now, known), *map(str, plan.refusals)]
         if causes:
             raise ReplayRefusedError(
                 f"batch {batch_id} cannot be replanned: {causes[0]}",
@@ -203,9 +169,38 @@ def replan_batch(ctx: Context, batch_id: int) -> list[int]:
     return ctx.database.run(work)
 
 
-def _other_generations(batch: Batch, known: Mapping[str, KnownTopic]) -> Iterator[str]:
-    """Ranges of a topic that was created again since; the same offsets are now other records."""
-    for segment in batch.segments:
-        now = known.get(segment.range.partition.topic)
-        if now is None or not is_of_generation(segment, now):
-            yield f"{segment.range}: the ledger now follows another generation of the topic"
+def resume_replay(
+    ctx: Context, replay_id: int, *, on_batch: Callable[[RanView], None] = lambda _: None
+) -> ReplayOutcome:
+    """Run the planned batches of a replay, one after another; it can be called again at any time.
+
+    Args:
+        ctx: What is needed from outside.
+        replay_id: The ledger's key.
+        on_batch: Called with each batch when it is committed.
+
+    Raises:
+        TallyError: As :func:`tally.replay.run.run_replay`; what was committed stays.
+    """
+    for ran in run_replay(ctx, replay_id):
+        on_batch(RanView.of(ran))
+    return replay_outcome(ctx, replay_id)
+
+
+def replay_outcome(ctx: Context, replay_id: int, *, with_changes: bool = True) -> ReplayOutcome:
+    """The outcome of a replay.
+
+    Args:
+        ctx: What is needed from outside.
+        replay_id: The ledger's key.
+        with_changes: Whether what it has changed is added up, which takes longest.
+
+    Raises:
+        UnknownReplayError: The ledger has no replay with this id.
+    """
+    with ctx.database.transaction(read_only=True) as tx:
+        return ReplayOutcome(
+            **values_of(replays.find_replay(tx, replay_id)),
+            **values_of(totals_of(tx, replay_id)),
+            changes=changes_of(tx, replay_id) if with_changes else None,
+        )

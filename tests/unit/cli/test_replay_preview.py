@@ -20,7 +20,7 @@ from tally.model import BatchKind, BatchState, ReplayState
 from tally.planning.replay import Piece, Refusal, ReplayPlan
 from tally.replay.preview import Preview
 from tally.replay.preview_view import PreviewView, duration, preview_view
-from tally.replay.replays import ReplayOutcome
+from tally.replay.run import ReplayOutcome
 from tally.views import CountedRangeView, document
 
 Captured = pytest.CaptureFixture[str]
