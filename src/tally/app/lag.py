@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from tally.config.pipeline import Pipeline
-from tally.context import KafkaPort
+from tally.kafka.client import Kafka
 from tally.model import (
     KafkaSnapshot,
     KnownTopic,
@@ -98,7 +98,7 @@ class Lateness:
 
     def ask(
         self,
-        kafka: KafkaPort,
+        kafka: Kafka,
         waits: Mapping[TopicPartition, Waits],
         now: datetime,
         last_planned_at: datetime | None,

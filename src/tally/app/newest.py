@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Final
 
 from tally.config.pipeline import Pipeline
-from tally.context import KafkaPort
+from tally.kafka.client import Kafka
 from tally.lines.reading import level_of
 from tally.model import KafkaSnapshot, TopicPartition
 
@@ -15,7 +15,7 @@ RECORDS_EACH: Final = 25
 LEVELS_NAMED: Final = 8
 
 
-def newest_levels(kafka: KafkaPort, pipeline: Pipeline, held: KafkaSnapshot) -> Mapping[str, int]:
+def newest_levels(kafka: Kafka, pipeline: Pipeline, held: KafkaSnapshot) -> Mapping[str, int]:
     """Levels of some of the newest lines, the most frequent first, and how many have each.
 
     Raises:
