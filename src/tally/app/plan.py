@@ -53,8 +53,8 @@ class PlanView:
     dry_run: bool
     """Whether nothing was written."""
     batches: tuple[PlannedBatchView, ...]
-    """What is to be run: one batch, or with `delivery = "partition"` one of each partition; empty
-    when nothing is new."""
+    """What is to be run: at most one batch, or by partition one of each; empty when nothing is
+    new."""
     resumed: bool
     """Whether one of them was planned before."""
     abandoned: tuple[str, ...]
