@@ -42,12 +42,10 @@ def audit(context: click.Context, pipeline: str | None, from_kafka: bool) -> Non
     """Prove that the result is what Kafka held.
 
     On one consistent snapshot of the ledger: live segments and accepted losses tile each partition
-    from its start to its next offset; the result table is the sum of the live contributions,
-    minute by minute; every segment adds up; no state contradicts another. With --recount,
-    every live segment that Kafka still holds is read again, and its counts and dead letters are
-    compared; what Kafka no longer holds is listed as not checkable.
-
-    Without PIPELINE, audits all pipelines. Exit code 1 when there is a violation.
+    from its start to its next offset; the result table is the sum of the live contributions; every
+    segment adds up; no state contradicts another. With --recount, every live segment that Kafka
+    still holds is read again, and its counts and dead letters are compared; what Kafka no longer
+    holds is listed as not checkable.
     """
     app = context.ensure_object(App)
     names = app.chosen(pipeline)

@@ -53,7 +53,6 @@ def connect_server(app: App, master: str, port: int, memory: str) -> None:
     memory, does not answer for a minute, or has a task that still runs a minute after it was
     cancelled. It listens on the loopback address and asks for `spark.connect_token`; for other
     machines put a proxy with TLS in front of it. `spark.jars_dir` and `spark.conf` apply to it.
-    Ends with SIGTERM or Ctrl-C.
     """
     from tally.config.loading import load_settings  # noqa: PLC0415 - --help does without
     from tally.spark.connect_server import server_command, server_environment  # noqa: PLC0415

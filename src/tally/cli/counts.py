@@ -67,12 +67,10 @@ def counts(
 ) -> None:
     """Show the result: lines per minute.
 
-    A minute without counted lines has no row. The last lines name the rules that are configured
-    now. A minute with lines that were counted under other rules is marked, and the replay is named
-    that brings these minutes up to date, as far as Kafka still holds their records; of folded lines
-    the rules are not known. Offsets under other rules are told in all, as a minute may lack lines
-    of which the other rules counted none. Without PIPELINE and with several pipelines, shows a line
-    for each.
+    A minute without counted lines has no row. Minutes with lines that were counted under other
+    rules than today's are marked, and the replay is named that brings them up to date, as far as
+    Kafka still holds their records. So is the number of all offsets under other rules, as a minute
+    may lack lines that those rules did not count.
     """
     app = context.ensure_object(App)
     if last is None and since is None and until is None:

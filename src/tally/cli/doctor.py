@@ -26,11 +26,10 @@ _INDENT = 32
 def doctor(context: click.Context) -> None:
     """Check everything Tally needs and say what to do.
 
-    Checks the configuration and the environment, MySQL (version, storage engine, session and
-    server settings, grants, tables), Kafka (whether it answers, topics, access rights), Java and
-    Spark with its Kafka connector, Airflow (connections, scheduler, DAGs), and the health of each
-    pipeline. Changes nothing; statements that try a grant are rolled back. Exit code 1 when a check
-    fails.
+    Checks the configuration and the environment, MySQL (version, storage engine, settings, grants,
+    tables), Kafka (topics, access rights), Java and Spark with its Kafka connector, Airflow
+    (connections, scheduler, DAGs), and the health of each pipeline. Changes nothing; statements
+    that try a grant are rolled back.
     """
     app = context.ensure_object(App)
     view = use_case.doctor(

@@ -17,10 +17,9 @@ def jars(app: App, folder: Path) -> None:
     """Fetch Spark's Kafka connector, and prepare Spark's start.
 
     The connector of the PySpark that Tally is tested with, and what it needs, by exact version from
-    Maven Central, each file checked against a checksum that comes with Tally. Needs Java and the
-    extra "spark". An archive of the classes that Spark loads is made beside the jars: with it Spark
-    starts in half the time. Call this again after an update of Java or PySpark; what is there is
-    neither fetched nor made a second time.
+    Maven Central, checked against checksums that come with Tally. Needs Java and the extra "spark".
+    An archive of the classes that Spark loads is made beside the jars: with it Spark starts in half
+    the time. Call this again after an update of Java or PySpark.
     """
     from tally.spark.class_archive import build_archive  # noqa: PLC0415 - --help does without
     from tally.spark.jars import install_connector  # noqa: PLC0415

@@ -88,8 +88,8 @@ def accept(
     truncation, at the committed offset. A range with missing offsets is read again, and the records
     that it has are counted.
 
-    Shows what would be accepted and asks. Exactly what was shown is accepted: if a loss grows
-    meanwhile, or is decided by another operator, nothing is changed.
+    Shows what would be accepted and asks. If a loss has grown meanwhile, or was decided by another
+    operator, nothing is changed.
     """
     if partition is not None and topic is None:
         raise UsageError("--partition needs --topic", next_step="name the topic as well")

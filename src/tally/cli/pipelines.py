@@ -27,12 +27,11 @@ from tally.errors import EXIT_FINDINGS
 def pipelines(context: click.Context, check: bool) -> None:
     """List all pipelines with health, lag and last commit.
 
-    A line for each pipeline of the configuration, and below them what is wrong with which. A
-    pipeline that is configured wrong is listed as well; it does not keep the others from counting.
-    When Kafka does not answer, only the ledger's side is shown, with exit code 3.
+    Below the lines stands what is wrong with which. A pipeline that is configured wrong is listed
+    as well; it does not keep the others from counting. When Kafka does not answer, only the
+    ledger's side is shown, with exit code 3.
 
-    With --check, exit code 1 unless the health of all is ok; Airflow is asked, too, where one is
-    configured, for paused DAGs.
+    With --check, Airflow is also asked for paused DAGs, where one is configured.
     """
     show_all(context, check=check)
 

@@ -43,11 +43,9 @@ def prune(app: App, pipeline: str | None, older_than: timedelta, dry_run: bool) 
 
     What was counted from records that Kafka has deleted can no longer be replaced: its ranges are
     joined and its counts become one sum per minute. The result does not change, and the audit still
-    proves it. Also deletes the dead letters of what is folded, counts that replays have superseded,
-    and abandoned batches. What an open replay is to replace is kept; decisions about losses and
-    topics are kept for ever.
-
-    It may run while batches are counted, and again after it was interrupted.
+    verifies it. Also deletes the dead letters of what is folded, superseded counts and abandoned
+    batches. What an open replay is to replace is kept, and so are decisions about losses and
+    topics. It may run while batches are counted.
     """
     name = app.pipeline(pipeline)
     with app.out.progress("pruning", "partitions") as meter:

@@ -39,10 +39,9 @@ REPLACES: Final[Mapping[BatchState, str]] = {
 def show(app: App, batch_id: int, rows: int) -> None:
     """Show one batch with its ranges and counts.
 
-    Shows who planned, claimed, committed or abandoned it and when, with which version and rules (a
-    fingerprint of what decides how lines are counted); what each range held; the minutes to which
-    it added most lines; and what superseded it. For a batch of a replay also the request, and how
-    many segments each range replaces.
+    Shows who planned, claimed, committed or abandoned it and when, with which version and rules;
+    what each range held; the minutes to which it added most lines; and what superseded it. For a
+    batch of a replay also the request.
     """
     view = use_case.batch(app.context, BatchRequest(batch_id=batch_id, rows=rows))
     if app.out.as_json:

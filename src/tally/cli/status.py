@@ -35,10 +35,9 @@ def status(context: click.Context, pipeline: str | None, check: bool) -> None:
     Shows the committed offset, Kafka's end and the lag in offsets; the open batch and the last
     committed one; and what is wrong, with what to do about it. When Kafka does not answer, only the
     ledger's side is shown, with exit code 3. Without PIPELINE, and with several pipelines or one
-    that is configured wrong, shows a line for each, as tally pipelines does.
+    that is configured wrong, lists all pipelines.
 
-    With --check, exit code 1 unless the health is ok; Airflow is asked, too, where one is
-    configured, whether the DAG is paused.
+    With --check, Airflow is also asked whether the DAG is paused, where one is configured.
     """
     app = context.ensure_object(App)
     if pipeline is None and (len(app.settings.names) > 1 or app.settings.disabled):

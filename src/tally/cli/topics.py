@@ -52,10 +52,9 @@ def adopt(
 ) -> None:
     """Follow a topic's new generation from now on.
 
-    What was counted from the old generation stays in the result; its open losses are accepted with
-    the adoption, and so is what was planned of it and never counted. With --start earliest, what
-    the new generation has lost already is accepted as lost, too. Shows all of it, and where
-    counting would begin, and asks.
+    What was counted from the old generation stays in the result. Its open losses, and what was
+    planned of it and never counted, are accepted as lost; with --start earliest also what the new
+    generation has lost already. Shows all of it, and where counting would begin, and asks.
     """
     view = preview_adoption(app.context, pipeline, topic, start=start, reason=reason)
     if not app.out.as_json:

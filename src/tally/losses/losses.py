@@ -27,7 +27,7 @@ class LossView(RangeView):
     detected_at: datetime
     """When a plan first saw it."""
     decided_at: datetime | None
-    """When an operator accepted it or last left it open, or when it was found restored."""
+    """When an operator accepted it or left it open, or it was found restored."""
     decided_by: str | None
     """Who accepted it or left it open."""
     reason: str | None
