@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from tally.aggregates.aggregate import Aggregate
-from tally.lines.format import CATALOGUE, LineFormat
+from tally.lines.format import LineFormat
+from tally.lines.parsing import CATALOGUE
 from tally.lines.time_rule import TimeRule, with_year
 from tally.spark.grouping import Grouping
 from tally.spark.line_columns import LineReader

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tally.aggregates.aggregate import Aggregate
-from tally.lines.format import CATALOGUE, LineFormat
-from tally.lines.parsing import parse_line_format
+from tally.lines.format import LineFormat
+from tally.lines.parsing import CATALOGUE, parse_line_format
 from tally.lines.time_rule import WALL_CLOCK, TimeRule
 from tally.spark.grouping import Grouping
 from tally.spark.line_columns import LineReader, Selection

@@ -8,6 +8,7 @@ be defined: it says where the count runs, and its type says how: ``spark`` with 
 """
 
 import logging
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,9 +26,6 @@ if TYPE_CHECKING:  # DAG parsing must not import Kafka and MySQL
 log = logging.getLogger(__name__)
 
 KAFKA: Final = "tally_kafka"
-MYSQL: Final = "tally_mysql"
-RESULTS: Final = "tally_results"
-CONSOLE: Final = "tally_console"
 SPARK: Final = "tally_spark"
 
 SUBMIT_TYPE: Final = "spark"
@@ -41,17 +39,11 @@ def connected_settings(config: Path) -> Settings:
     Raises:
         ConfigError: The file or a connection holds a value that is not allowed.
     """
-    kafka, mysql = find_connection(KAFKA), find_connection(MYSQL)
-    results, console = find_connection(RESULTS), find_connection(CONSOLE)
-    overrides = {
-        "kafka": _kafka_values(kafka) if kafka else {},
-        "mysql": _mysql_values(mysql) if mysql else {},
-        "results": _mysql_values(results) if results else {},
-        "console": _console_values(console) if console else {},
-    }
-    settings = load_settings(
-        config, overrides={key: value for key, value in overrides.items() if value}
-    )
+    connections = {name: find_connection(f"tally_{name}") for name in _VALUES}
+    found = {name: of for name, of in connections.items() if of}
+    overrides = {name: _VALUES[name](connection) for name, connection in found.items()}
+    settings = load_settings(config, overrides={name: of for name, of in overrides.items() if of})
+    kafka = connections["kafka"]
     if kafka and kafka.login and not settings.kafka.security_protocol.startswith("SASL"):
         raise ConfigError(
             f"connection {KAFKA} has a login, but kafka.security_protocol is "
@@ -161,3 +153,12 @@ def _mysql_values(connection: Connection) -> dict[str, Any]:
 def _with_extras(connection: Connection, **given: Any) -> dict[str, Any]:
     """What a connection says; its extras are the section's other keys."""
     return {key: value for key, value in given.items() if value} | connection.extra_dejson
+
+
+_VALUES: Final[Mapping[str, Callable[[Connection], dict[str, Any]]]] = {
+    "kafka": _kafka_values,
+    "mysql": _mysql_values,
+    "results": _mysql_values,
+    "console": _console_values,
+}
+"""What the connection ``tally_<section>`` sets in a section of the configuration."""

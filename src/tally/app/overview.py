@@ -8,7 +8,7 @@ from typing import Self
 from tally.app.each import is_down
 from tally.app.health import UNKNOWN, Health, Problem, ProblemReason, Surroundings, worst_of
 from tally.app.status import StatusRequest, StatusView, status
-from tally.config.complaints import CORRECT_THEM
+from tally.config.settings import CORRECT_THEM
 from tally.context import Context
 from tally.errors import TallyError
 from tally.views import ErrorView

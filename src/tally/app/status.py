@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
+from tally.app.format_trial import newest_levels
 from tally.app.health import (
     UNKNOWN,
     Findings,
@@ -16,7 +17,6 @@ from tally.app.health import (
 )
 from tally.app.lag import Lateness, lag, waiting
 from tally.app.ledger_state import LedgerState
-from tally.app.newest import newest_levels
 from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.errors import TallyError

@@ -5,7 +5,7 @@ import click
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import dry_run_option, pass_app
-from tally.config.complaints import CORRECT_THEM
+from tally.config.settings import CORRECT_THEM
 from tally.errors import ConfigError
 from tally.maintenance.migrate import migrate as apply_migrations
 from tally.maintenance.migrate import missing

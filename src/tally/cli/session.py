@@ -41,12 +41,11 @@ def shared_session(app: "App", on_read: "OnRead | None" = None) -> Iterator["Con
 
 
 @contextmanager
-def lazy_session(app: "App", *, needs_kafka: bool) -> Iterator["OpenSession"]:
-    """A function that opens one Spark session; it is stopped at the end.
+def lazy_session(app: "App") -> Iterator["OpenSession"]:
+    """A function that opens one Spark session, which need not read Kafka; it is stopped at the end.
 
     Args:
         app: The command.
-        needs_kafka: Whether the session must be able to read Kafka.
 
     Raises:
         PackageMissingError: Spark is not installed.
@@ -54,8 +53,7 @@ def lazy_session(app: "App", *, needs_kafka: bool) -> Iterator["OpenSession"]:
     from tally.context import shared  # noqa: PLC0415 - brings the clients
 
     check_packages(app.settings.spark)
-    open_spark = app.open_spark if needs_kafka else app.open_plain_spark
-    with shared(_announced(app, open_spark)) as lend:
+    with shared(_announced(app, app.open_plain_spark)) as lend:
         yield lend
 
 

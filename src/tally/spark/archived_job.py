@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tally.config.pipeline import Pipeline
 from tally.config.servers import SparkSettings
-from tally.lines.format import CATALOGUE
+from tally.lines.parsing import CATALOGUE
 from tally.spark.grouping import Grouping
 from tally.spark.reading import collect
 from tally.spark.session import spark_session

@@ -10,9 +10,8 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
-from tally.config.labels import LEVEL
-from tally.lines.format import LineFormat
-from tally.lines.json_fields import JsonPath
+from tally.config.names import LEVEL
+from tally.lines.format import JsonPath, LineFormat
 from tally.lines.options import Accepted, LineOptions
 from tally.spark.expressions import all_of, any_of, binary, usual_blanks, valid_text
 from tally.spark.parsed_line import JudgedLine, ParsedLine, why_malformed

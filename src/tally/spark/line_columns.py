@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
-from tally.config.labels import LEVEL, TEXT
+from tally.config.names import LEVEL, TEXT
 from tally.lines.format import LineFormat
 from tally.lines.options import BYTE_ORDER_MARK, Accepted
 from tally.lines.pattern import HEAD_BYTES

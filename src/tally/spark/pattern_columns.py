@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
-from tally.config.labels import LEVEL
+from tally.config.names import LEVEL
 from tally.lines.format import LineFormat
 from tally.lines.options import Accepted
 from tally.lines.pattern import HEAD_BYTES, TIME

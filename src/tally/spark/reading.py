@@ -9,8 +9,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from tally.config.pipeline import Pipeline
-from tally.config.reader import DIVIDING
-from tally.config.servers import KafkaSettings
+from tally.config.servers import DIVIDING, KafkaSettings
 from tally.errors import (
     AccessDeniedError,
     ConfigError,

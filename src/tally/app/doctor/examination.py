@@ -15,9 +15,8 @@ from tally.app.doctor.pipelines import check_pipelines
 from tally.app.health import Health
 from tally.app.orchestration import ask_airflow, is_configured
 from tally.app.surroundings import surroundings
-from tally.config.complaints import CORRECT_THEM
 from tally.config.loading import load_settings
-from tally.config.settings import Settings
+from tally.config.settings import CORRECT_THEM, Settings
 from tally.context import open_context
 from tally.errors import ConfigError
 
