@@ -5,11 +5,16 @@ part: in a real batch, where reading takes most of the time, the share of the li
 smaller. Each figure is the best of several passes, in nanoseconds per record and core::
 
     python benchmarks/line_formats.py [--records 1000000] [--passes 5] [--cores 2] [FORMAT ...]
+
+With ``--each`` also what it would cost to judge each record by itself, instead of asking calendar
+and clock once for each key of a time.
 """
 
 import argparse
 import json
 import time
+from collections.abc import Callable
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
@@ -37,21 +42,22 @@ def main() -> None:
     )
     session.sparkContext.setLogLevel("OFF")
     print(f"{arguments.records} records, {arguments.cores} cores, best of {arguments.passes}")
-    print("| format | bytes | count only | counted | added | ratio |")
-    print("|---|---:|---:|---:|---:|---:|")
+    more = " each by itself |" if arguments.each else ""
+    print(f"| format | bytes | count only | counted | added | ratio |{more}")
+    print(f"|---|---:|---:|---:|---:|---:|{'---:|' if more else ''}")
     names = arguments.formats or list(CATALOGUE)
     warm_up = _records(session, CATALOGUE[names[0]], arguments.records, arguments.cores)
-    _measure(warm_up, CATALOGUE[names[0]], arguments.passes)
+    _measure(warm_up, CATALOGUE[names[0]], arguments.passes, each=arguments.each)
     warm_up.unpersist()
     for name in names:
         line_format = CATALOGUE[name]
         records = _records(session, line_format, arguments.records, arguments.cores)
-        bare, counted = _measure(records, line_format, arguments.passes)
+        bare, counted, *each = _measure(records, line_format, arguments.passes, each=arguments.each)
         scale = 1e9 * arguments.cores / arguments.records
         print(
             f"| {name} | {len(line_format.example) + 9} | {bare * scale:.0f} ns "
             f"| {counted * scale:.0f} ns | {(counted - bare) * scale:.0f} ns "
-            f"| {counted / bare:.2f} |",
+            f"| {counted / bare:.2f} |" + "".join(f" {took * scale:.0f} ns |" for took in each),
             flush=True,
         )
         records.unpersist()
@@ -64,6 +70,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--passes", type=int, default=5)
     parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--each", action="store_true")
     return parser.parse_args()
 
 
@@ -87,17 +94,22 @@ def _records(session: SparkSession, line_format: LineFormat, records: int, cores
     return frame
 
 
-def _measure(records: DataFrame, line_format: LineFormat, passes: int) -> tuple[float, float]:
-    """Seconds for counting only and for counting by minute; in turns, so noise affects both."""
+def _measure(
+    records: DataFrame, line_format: LineFormat, passes: int, *, each: bool
+) -> list[float]:
+    """Seconds for counting only and for counting by minute; in turns, so noise affects all.
+
+    With ``each`` also for judging each record by itself.
+    """
     for row in _counted(records, line_format).collect():
         if row.minute is None or row.malformed:
             raise SystemExit(f"{line_format.name}: the example was not counted: {row}")
     _bare(records).collect()
+    counted = [partial(_counted, line_format=line_format, each=e) for e in sorted({False, each})]
+    ways: list[Callable[[DataFrame], DataFrame]] = [_bare, *counted]
     # A frame that is collected again reads its shuffle's files again, and no record.
-    times = [
-        (_seconds(_bare(records)), _seconds(_counted(records, line_format))) for _ in range(passes)
-    ]
-    return min(b for b, _ in times), min(c for _, c in times)
+    times = [[_seconds(way(records)) for way in ways] for _ in range(passes)]
+    return [min(of_way) for of_way in zip(*times, strict=True)]
 
 
 def _bare(records: DataFrame) -> DataFrame:
@@ -106,11 +118,12 @@ def _bare(records: DataFrame) -> DataFrame:
     )
 
 
-def _counted(records: DataFrame, line_format: LineFormat) -> DataFrame:
+def _counted(records: DataFrame, line_format: LineFormat, *, each: bool = False) -> DataFrame:
     reader = LineReader(
         line_format=line_format,
         levels=[_level_of_example(line_format)] if line_format.has_level else [],
         rule=with_year(line_format, TimeRule(from_record=not line_format.has_time)),
+        each=each,
     )
     nothing = Aggregate(labels=(), columns=(), label_chars=0, has_bytes=False)
     return Grouping(reader=reader, aggregate=nothing, topic="t").counts(records)

@@ -18,7 +18,7 @@ from tally.counting.plan import plan_batch
 from tally.kafka.client import Kafka
 from tally.maintenance.migrate import migrate
 from tally.mysql.transactions import Database
-from tally.spark.driver_log import JAVA_OPTIONS
+from tally.spark.java import JAVA_OPTIONS
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 

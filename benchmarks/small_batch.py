@@ -5,7 +5,7 @@ Usage: ``.tally/venv/bin/python -m benchmarks.small_batch [--rounds 5]``
 In turns within one run, on a stack of its own:
 
 - a warm Spark Connect server, as ``tally up`` keeps it: the program that Airflow's task starts,
-- spark-submit with the flags for small batches (tally.spark.session.QUICK_START) and the archive of
+- spark-submit with the flags for small batches (tally.spark.java.QUICK_START) and the archive of
   classes that the set-up makes, as a batch is started without a server,
 - the same without the archive, and without the flags,
 - a Python program over confluent-kafka that counts the same into the same MySQL.
@@ -24,7 +24,7 @@ from benchmarks.page import Table
 from benchmarks.peers import store
 from benchmarks.servers import PARTITIONS, PROJECT, Bench, login, say, serving
 from tally.model import TopicPartition
-from tally.spark.session import QUICK_START
+from tally.spark.java import QUICK_START
 from tally_local.demo.writer import LineWriter
 from tally_local.stack.server import Part
 

@@ -21,7 +21,7 @@ from tally.config.loading import load_settings
 from tally.config.servers import KafkaSettings, MySQLSettings, SparkSettings
 from tally.config.settings import Settings
 from tally.errors import ConfigError, SparkConnectionError
-from tally.spark.driver_log import LOGGING
+from tally.spark.java import LOGGING
 from tests.airflow.dag_run import use_spark
 from tests.waiting import wait_until
 

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from tally.airflow.driver import DriverHook
 from tally.airflow.operators import TallyBlockedOperator
-from tally.spark.driver_log import is_noise
+from tally.spark.java import is_noise
 from tests.airflow.dag_run import AIRFLOW, RunDag, use_spark
 from tests.airflow.tasks import Tasks
 from tests.minute.steps import ERROR, accept, count

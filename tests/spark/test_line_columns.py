@@ -193,8 +193,8 @@ def test_a_filter_may_have_many_values(spark: SparkSession) -> None:
     outcomes |= dict.fromkeys(("s0*", "s2000", "w", "t", ""), NOT_COUNTED)
     filtered = reader(custom(rf"{TIME} (?<x>\S*)"), [], filters={"x": names})
     lines = [f"2017-07-30 14:09:08 {x}".encode() for x in outcomes]
-    line = filtered.judged(F.col("value"))
-    judged = line.stages.applied(kafka_records(spark, lines)).select(line.minute)
+    line = filtered.read(F.col("value"))
+    judged = line.stages.select(kafka_records(spark, lines), line.minute)
     found = [(None, minute) for (minute,) in judged.collect()]
     assert dict(zip(outcomes, found, strict=True)) == outcomes
 

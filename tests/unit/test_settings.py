@@ -15,8 +15,8 @@ from tally.config.settings import Settings
 from tally.config.variables import mistaken_variables
 from tally.errors import ConfigError, UnknownPipelineError
 from tally.spark.counting import DEAD_LETTER_BYTES_PER_TASK
-from tally.spark.driver_log import JAVA_OPTIONS
-from tally.spark.session import SESSION_DEFAULTS, THROUGHPUT, reader_options, with_throughput
+from tally.spark.java import JAVA_OPTIONS, THROUGHPUT, with_throughput
+from tally.spark.session import SESSION_DEFAULTS, reader_options
 
 BLANKS = "unicode_blanks"
 MINIMAL = '[pipelines.error_log]\ntopics = ["alog"]\n'

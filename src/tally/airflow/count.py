@@ -32,9 +32,7 @@ from tally.airflow.operators import from_note
 from tally.airflow.secrets_file import secrets_file
 from tally.config.settings import Settings
 from tally.errors import EXIT_OPERATOR, EXIT_USAGE
-from tally.spark.class_archive import with_archive
-from tally.spark.java import java
-from tally.spark.scratch import scratch_folder, with_scratch
+from tally.spark.java import driver_flags, java, scratch_folder, with_archive, with_scratch
 
 # The XCom key of `count`; see tally.airflow.work.event_of.
 OUTCOME_KEY: Final = "outcome"
@@ -164,7 +162,7 @@ class TallyCountOperator(SparkSubmitOperator):
         from tally.counting.outcomes import (
             batch_outcome,  # DAG parsing must not import Kafka and MySQL
         )
-        from tally.spark.session import driver_flags, is_local, session_options  # nor Spark
+        from tally.spark.session import is_local, session_options  # nor Spark
 
         flags = driver_flags(batch_outcome(connected_context(settings), batch_ids).offsets)
         self.conf = submit_conf(session_options(settings.spark), flags)

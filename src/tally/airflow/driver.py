@@ -21,7 +21,7 @@ from tally.config.servers import SparkSettings
 from tally.config.settings import SECTIONS
 from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.errors import SparkConnectionError
-from tally.spark.driver_log import JAVA_OPTIONS, is_noise, with_logging
+from tally.spark.java import JAVA_OPTIONS, is_noise, with_logging
 
 # At its own level, INFO, Spark writes some thousand lines a minute to the task's log;
 # ``spark.log.level`` in tally.toml brings them back.

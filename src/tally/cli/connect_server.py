@@ -56,7 +56,7 @@ def connect_server(app: App, master: str, port: int, memory: str) -> None:
     """
     from tally.config.loading import load_settings  # noqa: PLC0415 - --help does without
     from tally.spark.connect_server import server_command, server_environment  # noqa: PLC0415
-    from tally.spark.keeper import keep_until_told  # noqa: PLC0415 - as above, --help does without
+    from tally.spark.keeper import keep  # noqa: PLC0415 - as above, --help does without
 
     settings = load_settings(app.config_path, needs_pipeline=False).spark
     token = settings.connect_token.get_secret_value()
@@ -74,4 +74,4 @@ def connect_server(app: App, master: str, port: int, memory: str) -> None:
             memory=memory,
         )
         app.out.note(f"a Spark Connect server on {master} is kept at sc://localhost:{port}")
-        keep_until_told(command, port, environment=server_environment(token))
+        keep(command, port, environment=server_environment(token))

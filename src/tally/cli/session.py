@@ -9,8 +9,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from tally.cli.ui.stderr import filtered_stderr
-from tally.spark.driver_log import JAVA_OPTIONS, is_noise, quiet
-from tally.spark.packages import check_packages
+from tally.spark.jars import check_packages
+from tally.spark.java import JAVA_OPTIONS, is_noise, quiet
 
 if TYPE_CHECKING:  # heavy, and most commands do without
     from pyspark.sql import SparkSession

@@ -7,7 +7,6 @@ from importlib import resources
 from pathlib import Path
 
 from tally.errors import EXIT_FINDINGS, EXIT_OK, TallyError
-from tally.spark.class_archive import build_archive
 from tally.spark.jars import CONNECTOR, Jars, folder_checksums
 from tally_local.stack.server import Part, PartState
 from tally_local.stack.server_jars import SERVERS
@@ -20,6 +19,8 @@ def _announce(message: str) -> None:
 
 
 def _install(stack: Stack, parts: list[Part]) -> int:  # noqa: ARG001
+    from tally.spark.class_archive import build_archive  # noqa: PLC0415 - Spark is heavy
+
     stack.install()
     build_archive(stack.jars_dir, _announce)
     return EXIT_OK

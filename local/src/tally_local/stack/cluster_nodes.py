@@ -18,9 +18,9 @@ from typing import Final
 
 import click
 
+from tally.spark.jars import spark_home
 from tally.spark.java import JAVA_ENVIRONMENT
-from tally.spark.keeper import end, told_to_stop
-from tally.spark.packages import spark_home
+from tally.spark.keeper import end, stop_on_signals
 from tally_local.stack.ports import LOOPBACK
 
 MEMORY: Final = "3g"
@@ -57,7 +57,7 @@ def main() -> int:
     parser.add_argument("--cores", type=int, required=True)
     parser.add_argument("hosts", nargs="+", metavar="HOST")
     asked = parser.parse_args()
-    stopping = told_to_stop()
+    stopping = stop_on_signals()
     nodes = [_master(asked.port, asked.web_port)]
     nodes += [_worker(host, asked.port, asked.cores, asked.folder / host) for host in asked.hosts]
     run_nodes(nodes, stopping)
