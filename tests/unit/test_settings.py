@@ -533,7 +533,7 @@ def test_records_that_are_gone_are_an_error_of_sparks() -> None:
 
 
 def test_what_a_read_leaves_in_memory_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No later read uses it: ``benchmarks.task_size`` shows the heap after sixty reads."""
+    """No later read uses it: without these settings it is kept for five minutes."""
     # A task sends its dead letters straight to the driver: by way of the block manager they can get
     # lost on a busy machine, and with them the batch.
     size = SESSION_DEFAULTS["spark.task.maxDirectResultSize"]

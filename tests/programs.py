@@ -38,7 +38,7 @@ class TestPrograms:
     def __init__(self, downloads: Path) -> None:
         self._downloads = downloads
         self._packages = AptPackages(
-            downloads / "test-programs",
+            folder=downloads / "test-programs",
             title="Chromium and promtool for the tests (230 MB)",
             packages=("chromium", "prometheus", "fonts-dejavu-core"),
             not_needed=_NOT_NEEDED,
