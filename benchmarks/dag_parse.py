@@ -19,7 +19,7 @@ from benchmarks.page import Table, command
 from benchmarks.servers import PROJECT
 
 # Several times what two idle cores need (0.35 s and 0.03 s), twice what two busy ones do.
-# Most of the first pipeline's time is the import of the Spark provider and of pydantic.
+# Most of the first pipeline's time is imports, above all of pydantic.
 BUDGET_FIRST_PIPELINE_S = 2.0
 BUDGET_FURTHER_PIPELINE_S = 0.1
 

@@ -709,7 +709,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="what was shown is of the request that is recorded",
-        where="tally.airflow.replay_work:show",
+        where="tally.airflow.replay_preview:_ranges_of",
         before="    if seen_digest != request_digest(request):",
         after="    if not seen_digest:",
         tests=(f"{REPLAY_DAG}::test_a_real_run_reprocesses_exactly_what_was_shown",),
