@@ -40,7 +40,7 @@ from tally.context import open_context
 from tally.counting.batch import run_batch
 from tally.counting.plan import plan_batch
 from tally.kafka.client import Kafka
-from tally.ledger.reading import BatchRecord, list_batches
+from tally.ledger.records import BatchRecord, list_batches
 from tally.maintenance.migrate import migrate
 from tally.mysql.transactions import Database
 from tally_local.demo.airflow_api import AirflowApi

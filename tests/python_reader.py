@@ -167,7 +167,7 @@ class InProcess:
             self._when_read()
             if lines is not None:
                 lines.add(kept)
-                counts = replace(counts, row_set=lines.seal())
+                counts = replace(counts, line_set=lines.seal())
             yield counts
 
     def _judged(self, pipeline: Pipeline, r: OffsetRange) -> Iterator[Judged]:

@@ -137,7 +137,7 @@ class Position:
 class KnownTopic:
     """The current generation of a topic, as the ledger knows it."""
 
-    incarnation_id: int
+    generation_id: int
     """The ledger's key of the generation."""
     topic_id: str
     """Kafka's id of the topic."""

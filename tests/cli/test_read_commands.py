@@ -11,7 +11,7 @@ from tally.aggregates.fingerprint import fingerprint
 from tally.app.dead_letters import DeadLettersRequest, dead_letters
 from tally.cli import cli
 from tally.cli.app import App
-from tally.ledger.reading import list_batches
+from tally.ledger.records import list_batches
 from tally.planning.replay_request import BoundsAsked
 from tests.cli.conftest import LINE, MINUTE, Call, commit
 from tests.world import World

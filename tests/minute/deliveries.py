@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from tally.aggregates.counts import CountRequest, KeptLine
 from tally.context import Context, Reader
 from tally.counting.batch import Ran
-from tally.deliveries.keeping import KeptSet, keep
+from tally.deliveries.keeping import LineSetWriter, keep
 from tally.ledger import batches
 from tally.replay.run import run_or_replan, run_replay
 from tally_local.stack.stack import Stack
@@ -90,7 +90,7 @@ class Delivery(World):
         ranges = [s.range for s in batch.segments]
         return ctx, CountRequest(pipeline=self.pipeline, ranges=ranges, batch=batch)
 
-    def begun(self, batch_id: int, *texts: str) -> KeptSet:
+    def begun(self, batch_id: int, *texts: str) -> LineSetWriter:
         """A set that an attempt has begun to write."""
         lines = keep(*self.attempt(batch_id))
         lines.add(line(offset, text) for offset, text in enumerate(texts))

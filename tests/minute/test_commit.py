@@ -22,13 +22,12 @@ from tally.deliveries.contract import Result
 from tally.deliveries.kept_lines import delivery_of
 from tally.ledger import batches
 from tally.ledger.commit import check_written
-from tally.ledger.contributions import CONTRIBUTIONS_PER_INSERT
-from tally.ledger.dead_letters import DEAD_LETTERS_PER_INSERT
+from tally.ledger.dead_letters import DEAD_LETTERS_AT_ONCE
 from tally.ledger.results import lines_by_minute
 from tally.ledger.tables import Tables
 from tally.mysql.connection import connect
 from tally.mysql.errors import CommitUnansweredError
-from tally.mysql.transactions import Connection, Transaction
+from tally.mysql.transactions import ROWS_PER_INSERT, Connection, Transaction
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.fakes import FixedKafka
@@ -376,8 +375,8 @@ def many_chunks(world: World) -> tuple[model.Batch, Result]:
     days = (f"2017-07-{day:02} {hour:02}" for day in (1, 2, 3) for hour in range(24))
     minutes = {f"{hour}:{minute:02}:00": 1 for hour in days for minute in range(60)}
     found = result(batch, minutes=minutes, letters=5000 - len(minutes))
-    assert len(minutes) > CONTRIBUTIONS_PER_INSERT
-    assert len(found.dead_letters) > DEAD_LETTERS_PER_INSERT
+    assert len(minutes) > ROWS_PER_INSERT
+    assert len(found.dead_letters) > DEAD_LETTERS_AT_ONCE
     return batch, found
 
 

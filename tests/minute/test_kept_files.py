@@ -50,7 +50,7 @@ def test_list_and_view_have_the_same_files(world: Delivery) -> None:
 
 def test_the_list_follows_when_a_driver_is_killed_before_it_is_written(world: Delivery) -> None:
     """The next plan writes it, also where a slower process has put an older one back."""
-    with patch("tally.deliveries.set_store.SetStore.tell"):
+    with patch("tally.deliveries.set_store.SetStore.inform_readers"):
         world.count_lines()
     assert len(viewed(world)) == 1, "the view has shown the new files before"
     file = world.folder / "_live/files.txt"

@@ -21,7 +21,7 @@ from tally.context import Reader
 from tally.deliveries.keeping import keep
 from tally.deliveries.publish import publish, store_of
 from tally.ledger import batches
-from tally.ledger.row_sets import NOTHING_UNSHOWN, unshown
+from tally.ledger.line_sets import NOTHING_UNSHOWN, unshown
 from tally.maintenance.migrate import migrate, missing
 from tally.mysql.transactions import table_names
 from tally_local.stack.stack import Stack
@@ -37,7 +37,7 @@ def world(
     migrated: Stack, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Delivery:
     """A topic of two partitions, whose error lines are kept, by each delivery that does so."""
-    monkeypatch.setattr("tally.deliveries.file_content._KEPT_S", 0)
+    monkeypatch.setattr("tally.deliveries.file_content.FileContent.kept_s", 0)
     return delivered(request.param, migrated, tmp_path, partitions=2)
 
 
@@ -116,7 +116,7 @@ def test_a_set_of_the_newest_attempt_waits_for_its_commit(world: Delivery) -> No
     (batch_id,) = world.planned_in(0)
     lines = world.begun(batch_id, *LINES)
     publish(world.context(), world.pipeline)
-    assert lines.seal().rows == 4
+    assert lines.seal().lines == 4
     publish(world.context(), world.pipeline)
     assert (world.all_kept(), world.kept()) == (4, [])
     world.database.run(lambda tx: batches.abandon(tx, batch_id, by="ann", reason="a test"))
@@ -141,9 +141,9 @@ def test_rows_are_written_once_when_answers_to_commit_are_lost(world: Delivery) 
 
     lines = world.begun(*world.planned_in(0), *LINES)
     with patch.object(pymysql.Connection, "commit", unanswered):
-        row_set = lines.seal()
+        line_set = lines.seal()
     assert len(lost) == 3
-    assert row_set.rows == world.all_kept() == 4
+    assert line_set.lines == world.all_kept() == 4
 
 
 @by_rows
@@ -157,12 +157,12 @@ def test_a_set_with_other_rows_than_lines_is_not_committed(world: Delivery) -> N
 
     def change(to: Any, reader: Reader, requests: Any, work: Any, open_set: Any) -> Any:
         def changed(request: CountRequest, counts: Counts) -> Any:
-            return work(request, replace(counts, row_set=to(counts.row_set)))
+            return work(request, replace(counts, line_set=to(counts.line_set)))
 
         return reader.count_each(requests, changed, open_set)
 
     for to, told in (
-        (lambda rows: replace(rows, rows=2), "3 lines were counted and 2 kept"),
+        (lambda kept: replace(kept, lines=2), "3 lines were counted and 2 kept"),
         (lambda _: None, "its lines were counted, and not kept"),
     ):
         with pytest.raises(errors.DataLossError, match=told):

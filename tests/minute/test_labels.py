@@ -220,7 +220,7 @@ def test_a_label_may_be_called_like_a_column_of_the_ledger(
     shown = batch(world.context(), last)
     assert (shown.minutes_touched, shown.rows_touched, len(shown.minutes)) == (1, 2, 1)
     asked = MinutesRequest(pipeline=world.name)
-    monkeypatch.setattr("tally.ledger.minutes.MARKED_BATCHES_MAX", 0)  # so that it reads the span
+    monkeypatch.setattr("tally.ledger.results.MARKED_BATCHES_MAX", 0)  # so that it reads the span
     assert [(bar.lines, bar.replayed) for bar in minutes(world.context(), asked).bars] == [
         (2, True)
     ]

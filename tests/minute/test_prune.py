@@ -6,7 +6,7 @@ import pytest
 
 from tally.audit.recount import recount
 from tally.errors import ReplayRefusedError
-from tally.ledger.reading import BatchRecord, list_batches
+from tally.ledger.records import BatchRecord, list_batches
 from tally.maintenance.prune import PruneView, prune
 from tally.planning.replay_request import BoundsAsked
 from tests.minute import steps

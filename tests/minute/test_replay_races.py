@@ -11,8 +11,8 @@ import pytest
 
 from tally.errors import DataLossError, MySQLUnavailableError, OutcomeUnknownError, OvertakenError
 from tally.ledger import batches
-from tally.ledger.replay_runs import standing_for
-from tally.ledger.tiles import first_whole, tiles_of
+from tally.ledger.replacements import first_whole, tiles_of
+from tally.ledger.replays import standing_for
 from tally.model import Batch
 from tally.planning.replay_request import RangesAsked, Request
 from tally.replay.run import replan_batch
@@ -161,16 +161,16 @@ def thirds(world: World) -> World:
 def test_a_range_has_the_tiles_that_overlap_it(thirds: World) -> None:
     """Segments beside it are not, and no loss; one with an accepted hole is replaced alone."""
     add_loss(thirds, 1, 0, 30, "expired")
-    incarnation = thirds.segments()[0]["incarnation_id"]
+    generation = thirds.segments()[0]["incarnation_id"]
     with thirds.database.transaction(read_only=True) as tx:
-        (tile,) = tiles_of(tx, incarnation, thirds.partition(0), 10, 20)
+        (tile,) = tiles_of(tx, generation, thirds.partition(0), 10, 20)
         assert (tile.range.from_offset, tile.range.until_offset) == (10, 20)
-        assert tiles_of(tx, incarnation, thirds.partition(1), 10, 20) == ()
-        assert first_whole(tx, incarnation, thirds.partition(0), 10) == 10
+        assert tiles_of(tx, generation, thirds.partition(1), 10, 20) == ()
+        assert first_whole(tx, generation, thirds.partition(0), 10) == 10
     add_loss(thirds, 0, 10, 12, "missing")
     add_loss(thirds, 0, 18, 20, "missing")
     with thirds.database.transaction(read_only=True) as tx:
-        tiles = tiles_of(tx, incarnation, thirds.partition(0), 0, 30)
+        tiles = tiles_of(tx, generation, thirds.partition(0), 0, 30)
     assert [tile.alone for tile in tiles] == [False, True, False]
 
 

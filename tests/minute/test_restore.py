@@ -172,7 +172,7 @@ def test_a_set_of_lines_never_has_the_number_of_an_earlier_one(
     new = kept.begun(batch_id, "new")
     with pytest.raises(FencedError, match="was dropped"):
         lost.seal()
-    assert new.seal().rows == 1
+    assert new.seal().lines == 1
     kept.run_all([batch_id])
     assert steps.audited(kept) == COUNTED
     assert len(kept.kept()) == sum(COUNTED.values())

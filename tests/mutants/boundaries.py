@@ -51,17 +51,16 @@ _MOMENT: Final = "a moment of a clock: nothing is promised about the microsecond
 _OTHER_END: Final = "of a range that nothing has reprocessed, the other end tells as well"
 
 EQUIVALENT: Final[Mapping[str, str]] = {
-    "tally.ledger.dead_letters:replace_dead_letters 1": "an INSERT ends one value sooner",
     "tally.ledger.folding:fold_partition 1": _MOMENT,
     "tally.ledger.folding:forget_history 1": _MOMENT,
     "tally.ledger.folding:forget_history 2": _MOMENT,
     "tally.ledger.folding:forget_history 4": _MOMENT,
-    "tally.ledger.replay_runs:_later_in_replay 3": "itself it is abandoned, and left out as such",
-    "tally.ledger.replay_state:settle_replay 2": _OTHER_END,
-    "tally.ledger.replay_state:settle_replay 3": _OTHER_END,
+    "tally.ledger.replays:_later_in_replay 3": "itself it is abandoned, and left out as such",
+    "tally.ledger.batches:settle_replay 2": _OTHER_END,
+    "tally.ledger.batches:settle_replay 3": _OTHER_END,
     "tally.ledger.replays:seconds_for 1": _MOMENT,
-    "tally.ledger.supersede:supersede 1": "the topic's row is locked without need",
-    "tally.ledger.tiles:tiles_of 4": "one more segment is read, and left out by its end",
+    "tally.ledger.commit:supersede 1": "the topic's row is locked without need",
+    "tally.ledger.replacements:tiles_of 4": "one more segment is read, and left out by its end",
     "tally.counting.plan:_why_abandon 1": _MOMENT,
     "tally.counting.plan:_starts 1": _MOMENT,
 }

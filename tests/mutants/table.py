@@ -117,7 +117,7 @@ MUTANTS: Final = (
         also=(
             (
                 "tally.ledger.decisions:_as_seen",
-                "        loss.decided_at and loss.decided_at.replace(tzinfo=None),\n",
+                "        loss.decided_at,\n",
                 "        1,\n        1,\n",
             ),
         ),
@@ -310,7 +310,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="no table with another key becomes a result table",
-        where="tally.ledger.shapes:why_no_counts",
+        where="tally.ledger.schema:why_no_counts",
         before="        shape.unique.keys() != {PRIMARY}\n        or shape.key",
         after="        shape.key",
         tests=(f"{LABELS}::test_an_unrelated_table_is_not_taken",),
@@ -339,7 +339,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="the audit looks at every index by which rows are one",
-        where="tally.ledger.shapes:faults_of_keys",
+        where="tally.ledger.schema:faults_of_keys",
         before="not all(set(keys) <= set(of) for of in shape.joining.values())",
         after="not set(keys) <= set(shape.key)",
         tests=(f"{LABELS}::test_the_audit_sees_a_table_in_which_counts_would_meet",),
@@ -477,19 +477,20 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="no chunk of dead letters commits alone",
-        where="tally.ledger.dead_letters:replace_dead_letters",
-        before="            _insert(tx, chunk)\n            chunk, chunk_bytes = [], 0",
-        after="            _insert(tx, chunk)\n"
-        "            tx._connection.commit()\n"
-        "            chunk, chunk_bytes = [], 0",
+        where="tally.mysql.transactions:Transaction.insert_many",
+        before="            if len(chunk) < at_once:\n",
+        after="            if 'dead_letter' in statement:\n"
+        "                self._connection.commit()\n"
+        "            if len(chunk) < at_once:\n",
         tests=(f"{COMMIT}::test_a_commit_that_fails_after_many_chunks_leaves_none_of_them",),
     ),
     Mutant(
         guard="no chunk of counts commits alone",
-        where="tally.ledger.contributions:insert_contributions",
-        before="    while chunk := list(islice(walk, CONTRIBUTIONS_PER_INSERT)):\n",
-        after="    while chunk := list(islice(walk, CONTRIBUTIONS_PER_INSERT)):\n"
-        "        tx._connection.commit()\n",
+        where="tally.mysql.transactions:Transaction.insert_many",
+        before="            if len(chunk) < at_once:\n",
+        after="            if '_count`' in statement:\n"
+        "                self._connection.commit()\n"
+        "            if len(chunk) < at_once:\n",
         tests=(f"{COMMIT}::test_a_commit_that_fails_after_many_chunks_leaves_none_of_them",),
     ),
     Mutant(
@@ -525,12 +526,12 @@ MUTANTS: Final = (
     Mutant(
         guard="no connection is replaced inside a transaction",
         where="tally.mysql.transactions:Transaction._cursor",
-        before="        return self._connection.cursor(kind)\n",
-        after="        try:\n"
-        "            self._connection.query('select 1')\n"
-        "        except pymysql.err.Error:\n"
-        "            self._connection.connect()\n"
-        "        return self._connection.cursor(kind)\n",
+        before="            with self._connection.cursor(kind) as cursor:\n",
+        after="            try:\n"
+        "                self._connection.query('select 1')\n"
+        "            except pymysql.err.Error:\n"
+        "                self._connection.connect()\n"
+        "            with self._connection.cursor(kind) as cursor:\n",
         tests=(f"{COMMIT}::test_a_connection_that_is_cut_inside_the_transaction_is_not_replaced",),
     ),
     Mutant(
@@ -550,7 +551,7 @@ MUTANTS: Final = (
     # --- replaying
     Mutant(
         guard="replays of uncounted offsets wait for each other, whatever else they replace",
-        where="tally.ledger.supersede:supersede",
+        where="tally.ledger.commit:supersede",
         before="""planned["offsets"] < batch.offsets:""",
         after="""not planned["offsets"]:""",
         tests=(
@@ -559,21 +560,21 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="of the segments before its end a replay looks at the last",
-        where="tally.ledger.supersede:_check_alone",
+        where="tally.ledger.commit:_check_alone",
         before="order by o.live_from desc limit 1",
         after="order by o.live_from limit 1",
         tests=(f"{RACES}::test_a_backfill_sees_the_last_live_segment_before_its_end",),
     ),
     Mutant(
         guard="what lies before a part of a loss stays accepted",
-        where="tally.ledger.supersede:_restore_losses",
+        where="tally.ledger.commit:_restore_losses",
         before='        ("l.from_offset", "s.from_offset", "l.from_offset < s.from_offset"),\n',
         after="",
         tests=(f"{REPLAY}::test_parts_of_a_loss_may_be_counted_in_any_order",),
     ),
     Mutant(
         guard="replanned batches replace a batch only if they cover it",
-        where="tally.ledger.replay_runs:standing_for",
+        where="tally.ledger.replays:standing_for",
         before="    if not _cover(later, batch):",
         after="    if not later:",
         tests=(f"{REPLAY}::test_a_batch_that_was_replanned_and_abandoned_in_part_is_not_done",),
@@ -631,7 +632,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="no other live segment reaches into what a replay counts",
-        where="tally.ledger.supersede:supersede",
+        where="tally.ledger.commit:supersede",
         before="        _check_alone(tx, batch, segment.segment_id)\n",
         after="        pass\n",
         tests=(f"{REPLAY}::test_offsets_below_the_start_are_counted_for_the_first_time",),
@@ -639,12 +640,12 @@ MUTANTS: Final = (
     Mutant(
         # The replacing segment lies in the range, so the guard above would also notice.
         guard="what is replaced must still be live",
-        where="tally.ledger.supersede:supersede",
-        before="""    if planned is None or replaced != planned["segments"]:""",
-        after="""    if planned is None:""",
+        where="tally.ledger.commit:supersede",
+        before="""    if replaced != planned["segments"]:""",
+        after="""    if not planned:""",
         also=(
             (
-                "tally.ledger.supersede:supersede",
+                "tally.ledger.commit:supersede",
                 "        _check_alone(tx, batch, segment.segment_id)\n",
                 "        pass\n",
             ),
@@ -716,7 +717,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="runs whose ids differ in case are two",
-        where="tally.ledger.replay_runs:find_replay_of_run",
+        where="tally.ledger.replays:find_replay_of_run",
         before="where pipeline = %s and cast(run_id as binary) = %s",
         after="where pipeline = %s and run_id = %s",
         tests=(f"{REPLAY_DAG}::test_runs_whose_ids_differ_in_case_are_two",),
@@ -725,16 +726,15 @@ MUTANTS: Final = (
     Mutant(
         guard="prune leaves a topic that was created again alone",
         where="tally.maintenance.prune:_limit",
-        before="    if topic is None or (topic.topic_id, kafka.cluster_id) !="
-        " (where.topic_id, where.cluster_id):",
-        after="    if topic is None:",
+        before="topic_of(kafka, where.partition.topic, where)",
+        after="kafka.topics.get(where.partition.topic)",
         tests=(f"{PRUNE}::test_what_is_young_or_needed_is_left_alone",),
     ),
     Mutant(
         guard="prune folds only the generation that Kafka was asked about",
         where="tally.ledger.folding:fold_partition",
-        before='        "topic_id": where.topic_id,\n',
-        after='        "topic_id": found and found["topic_id"],\n',
+        before="record(PartitionRecord, found) != where",
+        after="record(PartitionRecord, found, topic_id=where.topic_id) != where",
         tests=(f"{PRUNE}::test_what_kafka_said_of_another_generation_folds_nothing",),
     ),
     Mutant(
@@ -786,15 +786,15 @@ MUTANTS: Final = (
     Mutant(
         guard="the audit finds rows that are missing from the result",
         where="tally.ledger.contributions:wrong_rows",
-        before="having `said$` is null or `summed$` is null or `said$` <> `summed$`",
-        after="having `summed$` is null or `said$` <> `summed$`",
+        before="having `stored$` is null or `expected$` is null or `stored$` <> `expected$`",
+        after="having `expected$` is null or `stored$` <> `expected$`",
         tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
     ),
     Mutant(
         guard="the audit finds rows without a contribution",
         where="tally.ledger.contributions:wrong_rows",
-        before="having `said$` is null or `summed$` is null or `said$` <> `summed$`",
-        after="having `said$` is null or `said$` <> `summed$`",
+        before="having `stored$` is null or `expected$` is null or `stored$` <> `expected$`",
+        after="having `stored$` is null or `stored$` <> `expected$`",
         tests=(f"{PROVING}::test_what_does_not_add_up_is_found",),
     ),
     Mutant(
@@ -886,14 +886,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="the audit adds up what was folded",
-        where="tally.ledger.invariants:RESULT_CHECKS",
+        where="tally.ledger.invariants:CHECKS",
         before="    _check_folded,\n",
         after="",
         tests=(f"{PRUNE}::test_folded_counts_that_were_touched_are_found",),
     ),
     Mutant(
         guard="the audit sees a table in which counts would meet",
-        where="tally.ledger.invariants:RESULT_CHECKS",
+        where="tally.ledger.invariants:CHECKS",
         before="    _check_keys,\n",
         after="",
         tests=(f"{LABELS}::test_the_audit_sees_a_table_in_which_counts_would_meet",),
@@ -901,8 +901,8 @@ MUTANTS: Final = (
     Mutant(
         guard="the audit sees several rows of one minute and labels",
         where="tally.ledger.contributions:wrong_rows",
-        before="if(`rows$` > 1, concat({told}, ' in ', `rows$`, ' rows'), {told})",
-        after="{told}",
+        before="if(`rows$` > 1, concat({shown}, ' in ', `rows$`, ' rows'), {shown})",
+        after="{shown}",
         tests=(f"{LABELS}::test_the_audit_adds_up_rows_of_columns_that_it_does_not_know",),
     ),
     Mutant(
@@ -930,8 +930,8 @@ MUTANTS: Final = (
     Mutant(
         guard="columns are added between batches",
         where="tally.ledger.tables:check_idle",
-        before="    if rows:",
-        after="    if not rows:",
+        before="    if ids := list(found):",
+        after="    if not (ids := list(found)):",
         tests=(f"{LABELS}::test_a_label_that_is_added_later_is_filled_by_a_replay",),
     ),
     Mutant(
@@ -978,7 +978,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="label values that look alike stay apart",
-        where="tally.ledger.shapes:exact_collation",
+        where="tally.ledger.schema:exact_collation",
         before="utf8mb4_0900_bin",
         after="utf8mb4_bin",
         tests=(f"{LABELS}::test_values_that_look_alike_stay_apart",),
@@ -1034,9 +1034,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="nothing is written to a set that was dropped",
-        where="tally.deliveries.set_store:SetStore._lock",
-        before='if row is None or row["state"] not in states:',
-        after="if False:",
+        where="tally.deliveries.set_tables:SetTables._lock",
+        before="if tx.scalar(locked, (set_id,)) not in states:",
+        after="if tx.scalar(locked, (set_id,)) is None and not states:",
         tests=(f"{ROWS}::test_a_writer_that_wakes_after_a_replay_invents_no_row",),
     ),
     Mutant(
@@ -1049,7 +1049,7 @@ MUTANTS: Final = (
     Mutant(
         guard="a batch is committed with a set that is still sealed",
         where="tally.deliveries.kept_lines:KeptLines.commit",
-        before="            store.check_sealed(result.row_set)\n",
+        before="            store.check_sealed(result.line_set)\n",
         after="            pass\n",
         tests=(f"{RESTORE}::test_a_batch_is_committed_with_a_set_that_is_still_sealed",),
     ),
@@ -1069,9 +1069,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a batch is committed with as many rows as lines",
-        where="tally.ledger.row_sets:record_row_set",
-        before="if rows.rows != totals.matched:",
-        after="if False:",
+        where="tally.ledger.line_sets:record_line_set",
+        before="if kept is None or kept.lines != counted.matched:",
+        after="if kept is None:",
         tests=(f"{ROWS}::test_a_set_with_other_rows_than_lines_is_not_committed",),
     ),
     Mutant(
@@ -1116,8 +1116,8 @@ MUTANTS: Final = (
     Mutant(
         guard="of several sets of a segment the committed one is shown",
         where="tally.deliveries.publish:verdict",
-        before="if segment.row_set == waiting.set_id:",
-        after="if segment.row_set is not None:",
+        before="if segment.line_set == waiting.set_id:",
+        after="if segment.line_set is not None:",
         tests=(f"{PUBLISH}::test_the_ledger_decides_what_becomes_of_a_set",),
     ),
     Mutant(
@@ -1129,7 +1129,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="lines are kept where they were kept before",
-        where="tally.ledger.row_sets:check_rows_view",
+        where="tally.ledger.line_sets:check_rows_view",
         before="if tables.rows_view != pipeline.rows_view:",
         after="if False:",
         tests=(f"{ROWS}::test_lines_are_kept_where_they_were_kept_before",),
@@ -1178,7 +1178,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="an older list of files does not stay",
-        where="tally.deliveries.file_content:FileContent.tell",
+        where="tally.deliveries.file_content:FileContent.inform_readers",
         before="while listed != folder.read_if_any(LIST):",
         after="if listed != folder.read_if_any(LIST):",
         tests=(f"{FILES}::test_an_older_list_does_not_stay",),
@@ -1193,7 +1193,7 @@ MUTANTS: Final = (
     Mutant(
         guard="the folder of another pipeline is not taken",
         where="tally.deliveries.file_content:FileContent.lacks",
-        before="if said != self.owner.name:",
+        before="if named != self.owner.name:",
         after="if False:",
         tests=(f"{FILES}::test_a_folder_of_another_pipeline_is_not_taken",),
     ),
@@ -1207,13 +1207,13 @@ MUTANTS: Final = (
     Mutant(
         guard="replaced files stay for those who read them",
         where="tally.deliveries.file_content:FileContent.kept_s",
-        before="return _KEPT_S",
-        after="return 0",
+        before="3_600",
+        after="0",
         tests=(f"{FILES}::test_replaced_files_stay_for_an_hour",),
     ),
     Mutant(
         guard="only files of no set are orphans",
-        where="tally.deliveries.file_content:FileContent.orphans",
+        where="tally.deliveries.file_content:FileContent.delete_orphans",
         before="if set_id not in there:",
         after="if True:",
         tests=(f"{FILES}::test_files_of_no_set_are_deleted_daily_and_others_are_left",),
@@ -1243,7 +1243,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a writer whose set was dropped deletes its file",
-        where="tally.deliveries.keeping:KeptSet._discarded",
+        where="tally.deliveries.keeping:LineSetWriter._discarded",
         before="self._writer.discard()",
         after="pass",
         tests=(f"{ROWS}::test_a_writer_that_wakes_after_a_replay_invents_no_row",),
@@ -1257,7 +1257,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a pipeline whose lines are all folded has kept lines",
-        where="tally.ledger.row_sets:has_lines",
+        where="tally.ledger.line_sets:has_lines",
         before=" or s.state = 'folded' and s.matched > 0",
         after="",
         tests=(f"{ROWS}::test_lines_are_not_left_behind_also_when_all_of_them_are_folded",),
@@ -1265,14 +1265,14 @@ MUTANTS: Final = (
     Mutant(
         guard="the number of a set is given once",
         where="tally.deliveries.set_store:SetStore.open_set",
-        before="            set_id = secrets.randbits(62)\n",
-        after='            set_id = 1 + tx.rows(f"select count(*) as n from `{self.sets}`")[0]["n"]\n',
+        before="set_id=secrets.randbits(62)",
+        after='set_id=1 + tx.scalar(f"select count(*) from `{self.sets}`")',
         tests=(f"{RESTORE}::test_a_set_of_lines_never_has_the_number_of_an_earlier_one",),
     ),
     Mutant(
         guard="a set is of one segment",
         where="tally.deliveries.publish:_difference",
-        before=" or kept[0].segment_id != counted[0].segment_id",
+        before=" or kept[0].place.segment_id != counted[0].segment_id",
         after="",
         tests=(f"{ROWS}::test_the_audit_tells_two_segments_of_one_set",),
     ),
@@ -1293,8 +1293,8 @@ MUTANTS: Final = (
     Mutant(
         guard="a list that was put back is written again",
         where="tally.deliveries.publish:publish",
-        before="    store.tell()\n",
-        after="    if live or committed:\n        store.tell()\n",
+        before="    store.inform_readers()\n",
+        after="    if live or committed:\n        store.inform_readers()\n",
         tests=(f"{FILES}::test_the_list_follows_when_a_driver_is_killed_before_it_is_written",),
     ),
     Mutant(

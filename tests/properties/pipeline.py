@@ -382,7 +382,7 @@ class PipelineUnderTest:
             dead_letters=list(counts.dead_letters),
             version=ctx.requester.version,
             format_fingerprint=fingerprint(request.pipeline),
-            row_set=counts.row_set,
+            line_set=counts.line_set,
         )
         self.workers.append(Worker(ctx, claimed(request), request.pipeline, result))
 

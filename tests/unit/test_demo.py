@@ -9,7 +9,7 @@ from dataclasses import replace
 from tests.fakes import ManualClock
 from tests.unit.values import AT, blank
 
-from tally.ledger.reading import BatchRecord
+from tally.ledger.records import BatchRecord
 from tally.model import BatchKind, BatchState, TopicPartition
 from tally_local.demo.show import commit_line
 from tally_local.demo.traffic import Traffic

@@ -23,8 +23,7 @@ from tests.unit.values import P0
 from tally.config.servers import KafkaSettings
 from tally.errors import AccessDeniedError, KafkaUnavailableError
 from tally.kafka.client import Kafka
-from tally.kafka.errors import more_telling
-from tally.kafka.handshake import PATIENCE_S, fault
+from tally.kafka.errors import PATIENCE_S, fault, more_telling
 from tally.kafka.requests import EXAMINE_EACH_S, REFUSED_FOR_S, Requests
 from tally.model import TopicPartition
 
@@ -258,7 +257,7 @@ def test_one_broker_is_examined(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(address)
         raise TimeoutError
 
-    monkeypatch.setattr("tally.kafka.handshake._shake_hands", shake_hands)
+    monkeypatch.setattr("tally.kafka.errors._shake_hands", shake_hands)
     named = KafkaError(KafkaError._TRANSPORT, "plaintext://c:3/bootstrap: Disconnected")
     settings = KafkaSettings(bootstrap_servers="PLAINTEXT://a:1, b:2")
     for connection in (ALL_DOWN, named):
@@ -279,7 +278,7 @@ def test_an_authority_is_asked_for_when_one_is_missing(
         error.verify_code, error.verify_message = code, "it is not good"
         raise error
 
-    monkeypatch.setattr("tally.kafka.handshake._shake_hands", shake_hands)
+    monkeypatch.setattr("tally.kafka.errors._shake_hands", shake_hands)
     connection = KafkaError(KafkaError._SSL, "ssl://c:3/bootstrap: SSL handshake failed")
     found = fault(KafkaSettings(security_protocol="SSL"), "describe the topic alog", connection)
     assert found is not None

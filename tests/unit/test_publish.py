@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 from tests.fakes import ManualClock
-from tests.unit.values import pipeline
+from tests.unit.values import blank, pipeline, span
 
 from tally.config.servers import MySQLSettings
 from tally.deliveries import publish as module
-from tally.deliveries.choice import store_in
-from tally.deliveries.content import KeptMinute
+from tally.deliveries.content import KeptMinute, SetPlace
 from tally.deliveries.publish import Folds, Verdict, differences, row_violations, verdict
-from tally.deliveries.set_store import WaitingSet
+from tally.deliveries.set_store import WaitingSet, store_in
 from tally.errors import PackageMissingError
-from tally.ledger.row_sets import FoldedRange, Standing
-from tally.model import SegmentState
+from tally.ledger.line_sets import Standing
+from tally.ledger.records import SegmentRecord
+from tally.model import SegmentState, SegmentTotals
 from tally.mysql.transactions import Database
 
 MINUTE = "2017-07-30 14:09:00"
@@ -24,16 +24,16 @@ MINUTE = "2017-07-30 14:09:00"
 
 def test_the_ledger_decides_what_becomes_of_a_set() -> None:
     """Set 7 of segment 1, of attempt 1 or 2, or of one that the ledger no longer knows."""
-    for attempt, state, row_set, told in (
+    for attempt, state, line_set, told in (
         *((2, "planned", None, Verdict.WAITS), (1, "planned", None, Verdict.DROPPED)),
         (3, "planned", None, Verdict.DROPPED),
         *((2, "live", 7, Verdict.LIVE), (2, "live", 8, Verdict.DROPPED)),
         *((2, "superseded", 7, Verdict.DROPPED), (2, "superseded", 8, Verdict.DROPPED)),
         (2, "abandoned", None, Verdict.DROPPED),
     ):
-        found = Standing(segment_id=1, state=SegmentState(state), row_set=row_set, attempt=2)
+        found = Standing(segment_id=1, state=SegmentState(state), line_set=line_set, attempt=2)
         waiting = WaitingSet(set_id=7, segment_id=1, attempt=attempt)
-        assert verdict(waiting, found) is told, (attempt, state, row_set)
+        assert verdict(waiting, found) is told, (attempt, state, line_set)
         assert verdict(waiting, None) is Verdict.DROPPED
 
 
@@ -42,15 +42,24 @@ PLACE = {"cluster_id": "c", "topic_id": "t", "partition_id": 0}
 
 def kept(segment_id: int, rows: int) -> KeptMinute:
     """The rows of a segment, which begins at ten times its number."""
-    keys = {"set_id": segment_id, "from_offset": segment_id * 10, **PLACE}
-    return KeptMinute(segment_id=segment_id, log_time=MINUTE, rows=rows, **keys)
+    begin = segment_id * 10
+    ids = dict.fromkeys(("set_id", "segment_id", "batch_id"), segment_id)
+    offsets = {"from_offset": begin, "until_offset": begin + 10}
+    place = SetPlace(topic="alog", **ids, **offsets, **PLACE)
+    return KeptMinute(place=place, log_time=MINUTE, rows=rows)
+
+
+def folded(segment_id: int, from_offset: int, until_offset: int, lines: int) -> SegmentRecord:
+    """A folded segment."""
+    totals = SegmentTotals(records=lines, matched=lines, unmatched=0, malformed=0)
+    where = span(from_offset, until_offset)
+    ids = {"topic_id": "t", "cluster_id": "c"}
+    return blank(SegmentRecord, segment_id=segment_id, range=where, totals=totals, **ids)
 
 
 def test_rows_of_folded_segments_add_up() -> None:
     """They belong to the range in which they begin; outside of it to none."""
-    ranges = ((90, 10, 30, 5), (91, 40, 50, 1))
-    keys = ("segment_id", "from_offset", "until_offset", "matched")
-    folds = Folds([FoldedRange(**dict(zip(keys, r, strict=True)), **PLACE) for r in ranges])
+    folds = Folds([folded(90, 10, 30, lines=5), folded(91, 40, 50, lines=1)])
     store = [kept(1, rows=2), kept(2, rows=3), kept(3, rows=1)]
     outside = "1 rows of a segment that is not part of the result"
     assert dict(differences([], store, folds)) == {3: outside}

@@ -59,7 +59,7 @@ def known(
         n: model.Position(start_offset=start, next_offset=at, **({} if n else of_first))
         for n, at in enumerate(next_offsets)
     }
-    ids = {"incarnation_id": 1, "topic_id": topic_id, "cluster_id": cluster_id}
+    ids = {"generation_id": 1, "topic_id": topic_id, "cluster_id": cluster_id}
     return {"alog": model.KnownTopic(positions=positions, **ids)}
 
 

@@ -57,12 +57,12 @@ class KeptLine(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RowSet:
+class LineSet:
     """The kept lines of one segment, all of them, written by one Spark task."""
 
     set_id: int
     """Its key on the server where lines are kept."""
-    rows: int
+    lines: int
     """How many lines."""
 
 
@@ -112,5 +112,5 @@ class Counts:
     """One for each partition, minute and combination of label values."""
     dead_letters: Spool[DeadLetter]
     """Malformed records."""
-    row_set: RowSet | None = None
+    line_set: LineSet | None = None
     """The counted lines, where the pipeline keeps them."""

@@ -7,18 +7,19 @@ from tally.app.counts import Columns, RowView
 from tally.context import Context
 from tally.formatting import plural
 from tally.ledger.batches import unknown_batch
-from tally.ledger.minutes import count_touched, top_rows
-from tally.ledger.reading import (
+from tally.ledger.records import (
     BatchRecord,
+    SegmentRecord,
     batch_record,
     batches_of_replay,
     batches_of_run,
     list_batches,
+    segments_of,
 )
 from tally.ledger.replacements import Replaced, replaced_by, successors_of
 from tally.ledger.replays import ReplayRecord, find_replay
-from tally.ledger.segments import SegmentRecord, segments_of
-from tally.ledger.tables import tables_of_batch
+from tally.ledger.results import count_touched, top_rows
+from tally.ledger.tables import tables_of
 from tally.model import BatchKind, BatchState, SegmentState
 from tally.views import CountedRangeView, values_of
 
@@ -179,7 +180,7 @@ def batch(ctx: Context, request: BatchRequest) -> BatchView:
         record = batch_record(tx, number)
         if request.pipeline not in {None, record.pipeline}:
             raise unknown_batch(number)
-        tables = tables_of_batch(tx, number)
+        tables = tables_of(tx, record.pipeline)
         replaced, successors = replaced_by(tx, number), successors_of(tx, number)
         minutes_touched, rows_touched = count_touched(tx, tables, number)
         return BatchView(

@@ -15,8 +15,8 @@ from typing import Final
 from tally.aggregates.checks import find_format
 from tally.config.pipeline import Pipeline
 from tally.formatting import plural
-from tally.ledger.reading import BatchRecord
-from tally.ledger.row_sets import Unshown
+from tally.ledger.line_sets import Unshown
+from tally.ledger.records import BatchRecord
 from tally.ledger.rules import Understood
 from tally.losses.losses import LossView
 from tally.planning.blocks import Block

@@ -10,9 +10,9 @@ from tally.config.pipeline import Pipeline
 from tally.errors import ConfigError, SchemaError
 from tally.ledger.batches import find_open_ingest
 from tally.ledger.decisions import find_losses
+from tally.ledger.line_sets import NOTHING_UNSHOWN, Unshown, check_lines, unshown
 from tally.ledger.positions import known_topics
-from tally.ledger.reading import BatchRecord, batch_record, last_committed
-from tally.ledger.row_sets import NOTHING_UNSHOWN, Unshown, check_lines, unshown
+from tally.ledger.records import BatchRecord, batch_record, last_committed
 from tally.ledger.rules import (
     NOTHING_READ,
     Understood,

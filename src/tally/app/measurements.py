@@ -12,7 +12,7 @@ from typing import Final
 from tally.app.health import Health, Problem, ProblemReason
 from tally.app.status import StatusView
 from tally.app.waiting import WaitingView
-from tally.ledger.reading import BatchRecord
+from tally.ledger.records import BatchRecord
 
 
 class Metric(StrEnum):

@@ -12,8 +12,9 @@ from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.errors import TallyError
 from tally.formatting import plural, time_span
+from tally.ledger.positions import PartitionRecord
+from tally.ledger.replacements import ranges_of_minutes
 from tally.ledger.rules import (
-    Origin,
     OtherOffsets,
     OtherRule,
     folded_minutes,
@@ -22,9 +23,9 @@ from tally.ledger.rules import (
     other_rules,
 )
 from tally.ledger.tables import Tables
-from tally.ledger.tiles import ranges_of_minutes
 from tally.model import KafkaSnapshot
 from tally.mysql.transactions import Transaction
+from tally.planning.serving import topic_of
 
 
 class Rule(StrEnum):
@@ -107,7 +108,9 @@ class MinuteRules:
 
     def fingerprints_of(self, minute: str) -> tuple[str, ...]:
         """The fingerprints of the other rules by which a minute was counted."""
-        return tuple(dict.fromkeys(other.fingerprint for other in self.others.get(minute, ())))
+        return tuple(
+            dict.fromkeys(other.format_fingerprint for other in self.others.get(minute, ()))
+        )
 
     def ask(self, ctx: Context, pipeline: Pipeline) -> KafkaSnapshot | None:
         """What Kafka holds of what is under other rules, None when it does not say.
@@ -222,11 +225,10 @@ def _is_held(other: OtherRule, kafka: KafkaSnapshot) -> bool:
     return earliest is not None and earliest <= other.from_offset
 
 
-def _earliest(origin: Origin, kafka: KafkaSnapshot) -> int | None:
+def _earliest(origin: PartitionRecord, kafka: KafkaSnapshot) -> int | None:
     """The first offset that a replay can read there; None when there is none."""
-    topic = kafka.topics.get(origin.partition.topic)
+    topic = topic_of(kafka, origin.partition.topic, origin)
     if topic is None or not origin.is_current:
         return None
     held = topic.partitions.get(origin.partition.partition)
-    is_same = (topic.topic_id, kafka.cluster_id) == (origin.topic_id, origin.cluster_id)
-    return held.earliest if is_same and held is not None else None
+    return held.earliest if held is not None else None

@@ -10,8 +10,8 @@ from typing import Final, Self
 from tally.aggregates.fingerprint import fingerprint
 from tally.context import Context
 from tally.errors import UsageError
-from tally.ledger import minutes as ledger
-from tally.ledger.minutes import Bucket, Mark, MinutePart
+from tally.ledger import results as ledger
+from tally.ledger.results import Bucket, Mark, MinutePart
 from tally.ledger.tables import tables_to_read
 from tally.views import RangeView
 
@@ -155,8 +155,8 @@ def minutes(ctx: Context, request: MinutesRequest) -> MinutesView:
             found, marks, step = [], ledger.Marks(found=[], since=None), MINUTE
         else:
             step = next((s for s in _STEPS if (span[1] - span[0]) / s <= _BARS_MAX), _STEPS[-1])
-            found = ledger.buckets(tx, tables, *span, step)
-            marks = ledger.marks(tx, tables, pipeline.name, fingerprint(pipeline), *span)
+            found = ledger.buckets(tx, tables, span, step)
+            marks = ledger.marks(tx, tables, pipeline.name, fingerprint(pipeline), span)
     return MinutesView(
         pipeline=pipeline.name,
         table=tables.result,
@@ -182,7 +182,7 @@ def minute(ctx: Context, pipeline: str, moment: datetime) -> MinuteView:
     settings = ctx.settings.pipeline(pipeline)
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         tables = tables_to_read(tx, settings)
-        here = ledger.buckets(tx, tables, moment, moment + MINUTE, MINUTE)
+        here = ledger.buckets(tx, tables, (moment, moment + MINUTE), MINUTE)
         return MinuteView(
             pipeline=pipeline,
             minute=moment,

@@ -20,7 +20,7 @@ from tally.app.ledger_state import LedgerState
 from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.errors import TallyError
-from tally.ledger.reading import BatchRecord
+from tally.ledger.records import BatchRecord
 from tally.ledger.rules import Understood, records_committed_since
 from tally.losses.losses import LossView
 from tally.model import KafkaSnapshot, KnownTopic, TopicPartition

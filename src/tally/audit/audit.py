@@ -10,8 +10,8 @@ from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.deliveries.kept_lines import delivery_of
 from tally.formatting import plural
-from tally.ledger.invariants import LEDGER_CHECKS, RESULT_CHECKS, Violation, extent
-from tally.ledger.row_sets import check_lines
+from tally.ledger.invariants import CHECKS, Violation, extent
+from tally.ledger.line_sets import check_lines
 from tally.ledger.tables import Tables, tables_to_read
 from tally.model import OffsetRange
 from tally.views import ErrorView
@@ -137,8 +137,7 @@ def audit(
         tables = tables_to_read(tx, pipeline)
         check_lines(tx, tables, pipeline)
         findings = list(_check_table(pipeline, tables))
-        findings += [found for check in LEDGER_CHECKS for found in check(tx, name, tables)]
-        findings += [found for check in RESULT_CHECKS for found in check(tx, name, tables)]
+        findings += [found for check in CHECKS for found in check(tx, name, tables)]
         counted = extent(tx, name, tables)
     findings += delivery_of(ctx, pipeline).violations()
     found = AuditView(

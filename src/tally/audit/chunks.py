@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tally.ledger.segments import SegmentRecord
+from tally.ledger.records import SegmentRecord
 from tally.model import KafkaSnapshot, OffsetRange, TopicPartition
 from tally.planning.serving import why_not_served
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 from tally.aggregates.counts import DeadLetter
 from tally.ledger.decisions import LossRecord
 from tally.ledger.invariants import Violation
-from tally.ledger.segments import SegmentRecord
+from tally.ledger.records import SegmentRecord
 from tally.model import (
     KafkaSnapshot,
     KnownTopic,
@@ -16,6 +16,7 @@ from tally.model import (
     SegmentTotals,
     TopicPartition,
 )
+from tally.planning.serving import topic_of
 
 Key = tuple[str, ...]
 """Minute and label values."""
@@ -142,8 +143,8 @@ def before_start(
             counted.setdefault(segment.range.partition, []).append(segment.range)
     gaps = []
     for name, topic in known.items():
-        held = kafka.topics.get(name)
-        if held is None or (held.topic_id, kafka.cluster_id) != (topic.topic_id, topic.cluster_id):
+        held = topic_of(kafka, name, topic)
+        if held is None:
             continue
         for number in sorted(topic.positions.keys() & held.partitions.keys()):
             at, start = held.partitions[number].earliest, topic.positions[number].start_offset

@@ -37,10 +37,10 @@ from tally.ledger.dead_letters import letters_of_segments
 from tally.ledger.decisions import find_losses
 from tally.ledger.invariants import Violation
 from tally.ledger.positions import known_topics
-from tally.ledger.segments import (
+from tally.ledger.records import (
     SegmentRecord,
     contributions_of,
-    folded_ranges,
+    folded_segments,
     live_segments,
     still_live,
 )
@@ -109,7 +109,7 @@ def recount(ctx: Context, name: str, progress: Progress) -> Recount:
     pipeline = ctx.settings.pipeline(name)
     with ctx.database.transaction(read_only=True) as tx:
         segments = live_segments(tx, name)
-        folded = folded_ranges(tx, name)
+        folded = [segment.range for segment in folded_segments(tx, name)]
         losses = find_losses(tx, name)
         known = known_topics(tx, name)
         tables = tables_to_read(tx, pipeline)

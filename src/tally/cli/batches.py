@@ -8,7 +8,7 @@ from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import json_option, limit_option, pass_app, pipeline_argument, wide_option
 from tally.cli.ui.values import moment, number
-from tally.ledger.reading import BatchRecord
+from tally.ledger.records import BatchRecord
 from tally.model import BatchState
 
 

@@ -18,7 +18,7 @@ from tally.deliveries.contract import Result
 from tally.errors import DataLossError, RecordsMissingError, TallyError
 from tally.ledger import batches, positions
 from tally.ledger.contributions import rows_replaced
-from tally.ledger.row_sets import ledger_id
+from tally.ledger.line_sets import ledger_id
 from tally.ledger.tables import tables_of
 from tally.model import (
     Batch,
@@ -121,7 +121,7 @@ def _block_missing(
             decided = not is_of_generation(segment, topic) or overtaken([segment], known)
             if segment.range in error.ranges and not decided:
                 loss = Loss(cause=LossCause.MISSING, range=segment.range)
-                positions.record_loss(tx, topic.incarnation_id, loss)
+                positions.record_loss(tx, topic.generation_id, loss)
 
     try:
         ctx.database.run(work)
@@ -185,7 +185,7 @@ def commit_counts(ctx: Context, batch: Batch, pipeline: Pipeline, counts: Counts
         dead_letters=counts.dead_letters,
         version=ctx.requester.version,
         format_fingerprint=fingerprint(pipeline),
-        row_set=counts.row_set,
+        line_set=counts.line_set,
         read_at=read_at,
     )
     return commit_once(ctx, batch, pipeline, result)

@@ -14,13 +14,14 @@ from tally.context import Context
 from tally.deliveries.contract import Delivery, Result
 from tally.deliveries.kept_lines import delivery_of
 from tally.errors import SchemaError
-from tally.ledger.batches import find_batch
+from tally.ledger.batches import find_batch, settle_replay
 from tally.ledger.commit import (
     check_written,
     lock_attempt,
     mark_committed,
     mark_live,
     move_offsets,
+    supersede,
 )
 from tally.ledger.contributions import (
     add_to_result,
@@ -30,8 +31,6 @@ from tally.ledger.contributions import (
     take_from_result,
 )
 from tally.ledger.dead_letters import replace_dead_letters
-from tally.ledger.replay_state import settle_replay
-from tally.ledger.supersede import supersede
 from tally.ledger.tables import Tables, check_tables, tables_of
 from tally.model import Batch, BatchKind
 from tally.mysql.transactions import Parameters, Transaction

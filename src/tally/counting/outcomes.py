@@ -7,9 +7,8 @@ from typing import Self
 from tally.context import Context
 from tally.counting.batch import Ran
 from tally.errors import FencedError
-from tally.ledger.reading import batch_record, caught_up_behind
-from tally.ledger.replay_runs import standing_for
-from tally.ledger.segments import segments_of
+from tally.ledger.records import batch_record, caught_up_behind, segments_of
+from tally.ledger.replays import standing_for
 from tally.model import BatchState, OffsetRange
 from tally.planning.blocks import Block, blocked_error
 from tally.views import CountedRange, ErrorView
@@ -149,7 +148,7 @@ class BatchOutcome:
     continuations: int
     """Unmatched records that begin no line, as far as they were counted by themselves."""
     steps: Mapping[str, float]
-    """Where its time went (:attr:`tally.ledger.reading.BatchRecord.steps`); of several batches,
+    """Where its time went (:attr:`tally.ledger.records.BatchRecord.steps`); of several batches,
     that of the last."""
 
     @property

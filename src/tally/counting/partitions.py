@@ -34,7 +34,7 @@ from tally.errors import (
 )
 from tally.ledger import batches
 from tally.ledger.batches import Requester, abandoned_error
-from tally.ledger.segments import segments_of
+from tally.ledger.records import segments_of
 from tally.model import Batch, BatchKind, BatchState, SegmentTotals, TopicPartition
 
 

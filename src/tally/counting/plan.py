@@ -13,7 +13,7 @@ from tally.deliveries.kept_lines import delivery_of
 from tally.errors import AccessDeniedError
 from tally.formatting import plural
 from tally.ledger import batches, positions
-from tally.ledger.row_sets import ledger_id
+from tally.ledger.line_sets import ledger_id
 from tally.ledger.tables import check_prepared, tables_of
 from tally.model import (
     Batch,

@@ -12,8 +12,8 @@ from tally.counting.partitions import Outcomes, run_partitions, worst_of
 from tally.counting.plan import Planned, plan_batch
 from tally.errors import FencedError, OvertakenError, TallyError
 from tally.ledger.batches import Requester, find_batches
-from tally.ledger.reading import batch_record
-from tally.ledger.replay_runs import standing_for
+from tally.ledger.records import batch_record
+from tally.ledger.replays import standing_for
 from tally.model import Batch, BatchKind
 
 # How many conflicts with other replays in a row lead to a replanned batch; the next is an error.

@@ -1,20 +1,15 @@
 """What holds the lines of sets: rows of a table, or files. A new kind of content is added here."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Final, Protocol
 
 from tally.aggregates.counts import KeptLine
 from tally.mysql.transactions import Transaction
 
 Run = Callable[[Callable[[Transaction], Any]], Any]
 """Runs work that may be done twice in a transaction, and returns what it returns."""
-
-PLACE: Final = (
-    "set_id, segment_id, batch_id, topic, cluster_id, topic_id, partition_id, from_offset,"
-    " until_offset"
-)
-"""The columns of a :class:`SetPlace`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,6 +34,10 @@ class SetPlace:
     """The first offset of the segment."""
     until_offset: int
     """The offset behind its last one."""
+
+
+PLACE: Final = ", ".join(field.name for field in fields(SetPlace))
+"""The columns of a :class:`SetPlace`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,31 +91,34 @@ class LineWriter(Protocol):
         """Delete what was written, as the set was dropped, and may be forgotten already."""
 
 
-class Content(Protocol):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Content(ABC):
     """What holds the lines of one pipeline's sets."""
 
-    @property
-    def view(self) -> str:
-        """The view by which readers know the live sets; safe in statements."""
+    view: str
+    """The view by which readers know the live sets; safe in statements."""
+    owner: Owner
+    """Whose lines they are."""
+
+    noun: ClassVar[str]
+    """What the comment of the tables says that they have."""
+    kept_s: ClassVar[int] = 0
+    """Seconds for which the lines of a dropped set are kept, for those who still read them."""
 
     @property
-    def noun(self) -> str:
-        """What the comment of the tables says that they have."""
-
-    @property
+    @abstractmethod
     def version(self) -> str:
         """Of the view: with another one it is made again."""
 
-    @property
-    def kept_s(self) -> int:
-        """Seconds for which the lines of a dropped set are kept, for those who still read them."""
-
     def tables(self) -> Mapping[str, str]:
         """The statements that create the tables beside that of the sets, by name."""
+        return {}
 
+    @abstractmethod
     def view_statement(self, sets: str) -> str:
         """The statement that creates or replaces the view of live sets."""
 
+    @abstractmethod
     def lacks(self, tx: Transaction) -> str:
         """What else is needed and is not there, as a phrase; '' when all is.
 
@@ -125,12 +127,15 @@ class Content(Protocol):
         """
 
     @property
+    @abstractmethod
     def remedy(self) -> str:
         """What to do when something else is not there."""
 
-    def is_moved(self, comment: str) -> bool:
+    def is_moved(self, comment: str) -> bool:  # noqa: ARG002
         """Whether tables with such a comment are of lines in another place."""
+        return False
 
+    @abstractmethod
     def prepare(self, tx: Transaction, sets: str, kept: Sequence[SetPlace] | None) -> None:
         """Create what else is needed; what is there is left as it is.
 
@@ -143,8 +148,9 @@ class Content(Protocol):
             ConfigError: It is another pipeline's, or the lines so far must be elsewhere.
         """
 
+    @abstractmethod
     def writer(self, place: SetPlace, run_locked: Run, packet_bytes: int) -> LineWriter:
-        """What writes the lines of an open set.
+        """What writes the lines of an open set; the same lines again change nothing.
 
         Args:
             place: The set.
@@ -152,46 +158,40 @@ class Content(Protocol):
             packet_bytes: The longest statement that the server takes.
         """
 
+    @abstractmethod
     def count(self, tx: Transaction, place: SetPlace) -> int:
         """How many lines a set has."""
 
+    @abstractmethod
     def find(self, tx: Transaction, places: Sequence[SetPlace]) -> Mapping[int, Found]:
         """What there is of some sets, by key; those without a line may be left out."""
 
+    @abstractmethod
     def delete(self, place: SetPlace, run: Run) -> None:
         """Delete the lines of a dropped set; nothing happens when there are none."""
 
-    def tell(self, live: Callable[[], Iterator[SetPlace]]) -> None:
-        """Tell readers that do not ask the database which sets are live.
+    def inform_readers(self, live: Callable[[], Iterator[SetPlace]]) -> None:  # noqa: B027
+        """Write which sets are live for readers that do not ask the database, if there are any.
 
         Args:
             live: Asks the database for live sets that have lines.
         """
 
-    def orphans(self, known: Callable[[Sequence[int]], set[int]]) -> int:
+    def delete_orphans(self, known: Callable[[Sequence[int]], set[int]]) -> int:  # noqa: ARG002
         """Delete lines that are of no set; how many sets they were of.
 
         Args:
-            known: Tells which of some keys are those of sets.
+            known: Which of some keys are those of sets.
         """
+        return 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptMinute:
     """How many rows of a live set are of one minute."""
 
-    segment_id: int
-    """The segment."""
-    set_id: int
+    place: SetPlace
     """The set."""
-    cluster_id: str
-    """Kafka's cluster."""
-    topic_id: str
-    """Kafka's id of the topic."""
-    partition_id: int
-    """The partition."""
-    from_offset: int
-    """The first offset of the segment."""
     log_time: str | None
     """The minute, ``YYYY-MM-DD HH:MM:00``; None for a set without rows."""
     rows: int
@@ -204,14 +204,4 @@ def kept_minutes(place: SetPlace, found: Found) -> Iterator[KeptMinute]:
     """What was found of a set; one minute without a time when that is nothing."""
     minutes: dict[str | None, int] = dict(sorted(found.minutes.items()))
     for log_time, lines in (minutes or {None: 0}).items():
-        yield KeptMinute(
-            segment_id=place.segment_id,
-            set_id=place.set_id,
-            cluster_id=place.cluster_id,
-            topic_id=place.topic_id,
-            partition_id=place.partition_id,
-            from_offset=place.from_offset,
-            log_time=log_time,
-            rows=lines,
-            trouble=found.trouble,
-        )
+        yield KeptMinute(place=place, log_time=log_time, rows=lines, trouble=found.trouble)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tally.aggregates.counts import Contribution, CountRequest, DeadLetter, RowSet
+from tally.aggregates.counts import Contribution, CountRequest, DeadLetter, LineSet
 from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.ledger.invariants import Violation
-from tally.ledger.row_sets import check_rows_view, record_rows_view
+from tally.ledger.line_sets import check_rows_view, record_rows_view
 from tally.ledger.tables import Tables
 from tally.model import Batch, SegmentTotals, TopicPartition
 from tally.mysql.transactions import Transaction
@@ -37,7 +37,7 @@ class Result:
     """Of the rules by which it counted (:func:`tally.aggregates.fingerprint.fingerprint`)."""
     read_at: datetime | None = None
     """When the read had ended, in UTC; None where that is not known."""
-    row_set: RowSet | None = None
+    line_set: LineSet | None = None
     """The counted lines, where the pipeline keeps them."""
 
 

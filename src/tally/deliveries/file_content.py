@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tally.aggregates.counts import KeptLine
-from tally.deliveries.content import Found, Owner, Run, SetPlace
+from tally.deliveries.content import Content, Found, Run, SetPlace
 from tally.deliveries.folder import OPEN, Folder, opened
 from tally.errors import ConfigError
 from tally.mysql.transactions import Transaction
@@ -54,7 +54,6 @@ _VIEW: Final = """
 _VERSION: Final = 2
 """Of the view; another one is another comment, so that the view is made again."""
 
-_KEPT_S: Final = 3_600
 _LINES_AT_ONCE: Final = 50_000
 _BYTES_AT_ONCE: Final = 32 * 2**20
 _ASKED_AT_ONCE: Final = 1_000
@@ -63,34 +62,20 @@ _READERS: Final = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FileContent:
+class FileContent(Content):
     """The lines are Parquet files below a folder."""
 
-    view: str
-    """The view of the live files."""
     url: str
     """The folder, as ``file:///srv/lines`` or ``s3://bucket/lines``; safe in statements."""
-    owner: Owner
-    """Whose lines the folder has."""
 
-    @property
-    def noun(self) -> str:
-        """What the tables are about."""
-        return "files"
+    noun: ClassVar[str] = "files"
+    # A query that has begun reads the files that it has found.
+    kept_s: ClassVar[int] = 3_600
 
     @property
     def version(self) -> str:
         """Of the view, which has the addresses of files."""
         return f"view {_VERSION}, {self.url}"
-
-    @property
-    def kept_s(self) -> int:
-        """A query that has begun reads the files that it has found."""
-        return _KEPT_S
-
-    def tables(self) -> Mapping[str, str]:
-        """None."""
-        return {}
 
     def view_statement(self, sets: str) -> str:
         """The view of live files."""
@@ -112,14 +97,14 @@ class FileContent:
         """
         with opened(self.url) as folder:
             try:
-                said = json.loads(folder.read(_OWNER))["files_of"]
+                named = json.loads(folder.read(_OWNER))["files_of"]
             except FileNotFoundError:
                 return f"{self.url} has no {_OWNER}, which says whose folder it is"
             except (ValueError, LookupError, TypeError):
                 return f"{self.url}/{_OWNER} does not say whose folder it is"
-        if said != self.owner.name:
+        if named != self.owner.name:
             raise ConfigError(
-                f"{self.url}/{_OWNER} says that the folder has files of {said}; this is "
+                f"{self.url}/{_OWNER} says that the folder has files of {named}; this is "
                 f"{self.owner.name}",
                 next_step=f"give pipelines.{self.owner.pipeline}.files_url a folder of its own",
             )
@@ -180,7 +165,7 @@ class FileContent:
             for path in (_path(place), _open_path(place)):
                 folder.delete(path)
 
-    def tell(self, live: Callable[[], Iterator[SetPlace]]) -> None:
+    def inform_readers(self, live: Callable[[], Iterator[SetPlace]]) -> None:
         """Write the list of live files, if it has changed."""
 
         def wanted() -> bytes:
@@ -193,7 +178,7 @@ class FileContent:
                 # Another one may have written a newer list since this one was asked for.
                 listed = wanted()
 
-    def orphans(self, known: Callable[[Sequence[int]], set[int]]) -> int:
+    def delete_orphans(self, known: Callable[[Sequence[int]], set[int]]) -> int:
         """Delete the files of sets that are not there any more.
 
         A set is there before its file is begun, and the files are listed before sets are asked for.

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from tally.aggregates.counts import CountRequest, KeptLine, RowSet
+from tally.aggregates.counts import CountRequest, KeptLine, LineSet
 from tally.context import Context, OpenContext
 from tally.deliveries.content import LineWriter, SetPlace
 from tally.deliveries.publish import store_of
@@ -19,12 +19,12 @@ class KeepInTask:
     open_context: OpenContext
     """Makes a context in the executor."""
 
-    def __call__(self, request: CountRequest) -> "KeptSet":
+    def __call__(self, request: CountRequest) -> "LineSetWriter":
         """A set for the request's only range."""
         return keep(self.open_context(), request)
 
 
-def keep(ctx: Context, request: CountRequest) -> "KeptSet":
+def keep(ctx: Context, request: CountRequest) -> "LineSetWriter":
     """Open the set of a request's only range.
 
     Raises:
@@ -36,11 +36,11 @@ def keep(ctx: Context, request: CountRequest) -> "KeptSet":
     store.check()
     (segment,) = request.batch.segments
     place = store.open_set(request.batch, segment)
-    return KeptSet(store, place, store.writer(place))
+    return LineSetWriter(store, place, store.writer(place))
 
 
 @dataclass(slots=True)
-class KeptSet:
+class LineSetWriter:
     """The set that a task writes; a part of the lines is in memory."""
 
     _store: SetStore
@@ -67,7 +67,7 @@ class KeptSet:
                 with self._discarded():
                     self._write()
 
-    def seal(self) -> RowSet:
+    def seal(self) -> LineSet:
         """Write what is left; the set then has all lines of its segment.
 
         Raises:

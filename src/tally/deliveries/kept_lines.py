@@ -16,9 +16,8 @@ from tally.deliveries.publish import (
     row_violations,
     store_of,
 )
-from tally.errors import DataLossError
 from tally.ledger.invariants import Violation
-from tally.ledger.row_sets import record_row_set
+from tally.ledger.line_sets import record_line_set
 from tally.model import Batch
 from tally.mysql.transactions import Transaction
 
@@ -40,16 +39,10 @@ class KeptLines(Delivery):
 
     def commit(self, tx: Transaction, batch: Batch, result: Result) -> None:
         """Make the set that was written that of the batch's only segment."""
-        if result.row_set is None:
-            raise DataLossError(
-                f"batch {batch.batch_id}: its lines were counted, and not kept",
-                next_step=f"tally run {batch.batch_id}",
-            )
-        (totals,) = result.totals.values()
-        record_row_set(tx, batch, totals, result.row_set)
+        record_line_set(tx, batch, result.totals, result.line_set)
         store = store_of(self.ctx, self.pipeline)
-        if store is not None:
-            store.check_sealed(result.row_set)
+        if store is not None and result.line_set is not None:
+            store.check_sealed(result.line_set)
 
     def show(self) -> None:
         """Show the sets of committed segments."""

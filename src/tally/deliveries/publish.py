@@ -12,26 +12,25 @@ from contextlib import contextmanager
 from enum import StrEnum
 from itertools import groupby
 from operator import attrgetter
+from typing import Final
 
 from tally.config.pipeline import Pipeline
 from tally.context import Context
-from tally.deliveries.choice import store_by
 from tally.deliveries.content import KeptMinute
-from tally.deliveries.set_store import SetStore, WaitingSet
+from tally.deliveries.set_store import SetStore, WaitingSet, store_by
 from tally.errors import DataLossError, TallyError
 from tally.formatting import plural
 from tally.ledger.invariants import Violation
-from tally.ledger.row_sets import (
+from tally.ledger.line_sets import (
     CountedMinute,
-    FoldedRange,
     Standing,
     clear_outbox,
     counted_minutes,
-    folded_ranges,
     live_sets,
     outbox,
     standings,
 )
+from tally.ledger.records import SegmentRecord, folded_segments
 from tally.ledger.tables import find_tables, tables_to_read
 from tally.model import SegmentState
 
@@ -58,7 +57,7 @@ def verdict(waiting: WaitingSet, segment: Standing | None) -> Verdict:
     """
     if segment is None:
         return Verdict.DROPPED
-    if segment.row_set == waiting.set_id:
+    if segment.line_set == waiting.set_id:
         is_in_result = segment.state in {SegmentState.LIVE, SegmentState.FOLDED}
         return Verdict.LIVE if is_in_result else Verdict.DROPPED
     if segment.state is SegmentState.PLANNED and waiting.attempt == segment.attempt:
@@ -107,7 +106,7 @@ def publish(ctx: Context, pipeline: Pipeline) -> None:
         store.publish(live, dropped)
     # What has changed stays in the outbox until the list has it. Always: whoever was slower may
     # have put an older list in its place, and died.
-    store.tell()
+    store.inform_readers()
     # A set that is not there, as on another server, stays in the outbox, and its lines in Kafka's
     # reach: its segment is not folded.
     done = store.shown(committed) if committed else set()
@@ -215,34 +214,37 @@ def _differences(ctx: Context, pipeline: Pipeline, store: SetStore) -> dict[int,
     """By segment what is different."""
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         # The server waits with the ledger's minutes while those of many files are read.
-        tx.execute(f"set session net_write_timeout = {_READ_FILES_S}")
-        folds = Folds(folded_ranges(tx, pipeline.name))
+        tx.keep_streams_open(_READ_FILES_S)
+        folds = Folds(folded_segments(tx, pipeline.name))
         counted = counted_minutes(tx, tables_to_read(tx, pipeline), pipeline.name)
         found = dict(differences(counted, store.live_minutes(), folds))
     return found | dict(folds.differences())
+
+
+_BEGIN: Final = attrgetter("range.from_offset")
 
 
 class Folds:
     """Adds up the rows of segments that were folded.
 
     Args:
-        ranges: Of folded segments.
+        segments: The folded segments.
     """
 
-    def __init__(self, ranges: Iterable[FoldedRange]) -> None:
-        self._of_partition: dict[tuple[str, str, int], list[FoldedRange]] = {}
-        for one in sorted(ranges, key=attrgetter("from_offset")):
-            place = (one.cluster_id, one.topic_id, one.partition_id)
+    def __init__(self, segments: Iterable[SegmentRecord]) -> None:
+        self._of_partition: dict[tuple[str, str, int], list[SegmentRecord]] = {}
+        for one in sorted(segments, key=_BEGIN):
+            place = (one.cluster_id, one.topic_id, one.range.partition.partition)
             self._of_partition.setdefault(place, []).append(one)
         self._rows: Counter[int] = Counter()
 
     def add(self, kept: Sequence[KeptMinute]) -> bool:
         """Whether the rows of a segment lie in a folded range; they are added to its own."""
-        first = kept[0]
+        first = kept[0].place
         place = (first.cluster_id, first.topic_id, first.partition_id)
         ranges = self._of_partition.get(place, [])
-        at = bisect_right(ranges, first.from_offset, key=attrgetter("from_offset")) - 1
-        if at < 0 or first.from_offset >= ranges[at].until_offset:
+        at = bisect_right(ranges, first.from_offset, key=_BEGIN) - 1
+        if at < 0 or first.from_offset >= ranges[at].range.until_offset:
             return False
         self._rows[ranges[at].segment_id] += sum(k.rows for k in kept)
         return True
@@ -268,8 +270,8 @@ def differences(
     Yields:
         The segment, and what is different.
     """
-    ledgers = ((n or 0, list(rows)) for n, rows in groupby(counted, attrgetter("row_set")))
-    stores = ((n, list(rows)) for n, rows in groupby(kept, attrgetter("set_id")))
+    ledgers = ((n or 0, list(rows)) for n, rows in groupby(counted, attrgetter("line_set")))
+    stores = ((n, list(rows)) for n, rows in groupby(kept, attrgetter("place.set_id")))
     one, other = next(ledgers, None), next(stores, None)
     while one is not None or other is not None:
         at = min(side[0] for side in (one, other) if side is not None)
@@ -288,7 +290,7 @@ def _of_set(
     """What is different in a set; no two segments may have the same one."""
     if not counted:
         if not folds.add(kept) and (what := _difference((), kept)):
-            yield kept[0].segment_id, what
+            yield kept[0].place.segment_id, what
         return
     of_segment: dict[int, list[CountedMinute]] = {}
     for one in counted:
@@ -303,9 +305,9 @@ def _difference(counted: Sequence[CountedMinute], kept: Sequence[KeptMinute]) ->
     if not counted:
         return f"{sum(k.rows for k in kept)} rows of a segment that is not part of the result"
     if not kept:
-        return f"readers do not see its set {counted[0].row_set}"
-    if kept[0].trouble or kept[0].segment_id != counted[0].segment_id:
-        of_another = f"its set {counted[0].row_set} is that of segment {kept[0].segment_id}"
+        return f"readers do not see its set {counted[0].line_set}"
+    if kept[0].trouble or kept[0].place.segment_id != counted[0].segment_id:
+        of_another = f"its set {counted[0].line_set} is that of segment {kept[0].place.segment_id}"
         return kept[0].trouble or of_another
     rows = {k.log_time: k.rows for k in kept if k.log_time is not None}
     if sum(rows.values()) != counted[0].matched:

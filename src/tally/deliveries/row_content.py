@@ -3,13 +3,13 @@
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from tally.aggregates.counts import KeptLine
 from tally.config.names import KEPT_SUFFIX
-from tally.deliveries.content import Found, Owner, Run, SetPlace
+from tally.deliveries.content import Content, Found, Run, SetPlace
 from tally.errors import ConfigError, StatementError
 from tally.mysql.transactions import Transaction
 from tally.packaged import packaged
@@ -58,13 +58,11 @@ _WORDS: Final = 1_024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RowContent:
+class RowContent(Content):
     """The lines are rows; of lines with the same key the view has the first one."""
 
-    view: str
-    """The view that readers use."""
-    owner: Owner
-    """Whose lines they are."""
+    noun: ClassVar[str] = "lines"
+
     row_key: Sequence[str] = ()
     """The fields of the key; empty for all lines."""
     procedure: str | None = None
@@ -76,21 +74,11 @@ class RowContent:
         return self.view + KEPT_SUFFIX
 
     @property
-    def noun(self) -> str:
-        """What the tables have."""
-        return "lines"
-
-    @property
     def version(self) -> str:
         """Of the view, by its key."""
         fields = json.dumps(sorted(self.row_key)).encode()
         key = hashlib.sha256(fields).hexdigest()[:16] if self.row_key else "none"
         return f"view {_VERSION}, key {key}"
-
-    @property
-    def kept_s(self) -> int:
-        """Rows of dropped sets are deleted at once: a reader has a snapshot."""
-        return 0
 
     def tables(self) -> Mapping[str, str]:
         """The table of rows."""
@@ -110,15 +98,15 @@ class RowContent:
         """
         if self.procedure is None:
             return ""
-        found = tx.row(
-            "select routine_comment as comment from information_schema.routines"
+        found = tx.scalar(
+            "select routine_comment from information_schema.routines"
             " where routine_schema = database() and routine_type = 'PROCEDURE'"
             " and routine_name = %s",
             (self.procedure,),
         )
         if found is None:
             return f"the procedure {self.procedure} is not there, or this user may not call it"
-        comment = str(found["comment"])
+        comment = str(found)
         if comment.startswith(_MADE_BY_TALLY) and comment != self._comment:
             raise ConfigError(
                 f"pipelines.{self.owner.pipeline}.row_procedure = {self.procedure!r}: it was made "
@@ -136,10 +124,6 @@ class RowContent:
     def remedy(self) -> str:
         """The procedure is created by a migration."""
         return f"tally migrate, or: grant execute on procedure {self.procedure} to this user"
-
-    def is_moved(self, comment: str) -> bool:  # noqa: ARG002
-        """Never: rows are on the server of the tables."""
-        return False
 
     def prepare(self, tx: Transaction, sets: str, kept: Sequence[SetPlace] | None) -> None:  # noqa: ARG002
         """Create the procedure; an existing one is the database's own and stays."""
@@ -165,7 +149,7 @@ class RowContent:
         )
 
     def _call(self, tx: Transaction, set_id: int, lines: Sequence[KeptLine]) -> None:
-        told = [
+        sent = [
             {
                 "record_offset": line.offset,
                 "log_time": line.log_time,
@@ -174,14 +158,12 @@ class RowContent:
             }
             for line in lines
         ]
-        tx.execute(f"call `{self.procedure}`(%s, %s)", (set_id, json.dumps(told)))
+        tx.execute(f"call `{self.procedure}`(%s, %s)", (set_id, json.dumps(sent)))
 
     def count(self, tx: Transaction, place: SetPlace) -> int:
         """How many rows a set has."""
-        found = tx.row(
-            f"select count(*) as n from `{self.kept}` where set_id = %s", (place.set_id,)
-        )
-        return int(found["n"]) if found else 0
+        statement = f"select count(*) from `{self.kept}` where set_id = %s"
+        return int(tx.scalar(statement, (place.set_id,)))
 
     def find(self, tx: Transaction, places: Sequence[SetPlace]) -> Mapping[int, Found]:
         """The rows of some sets by minute."""
@@ -200,13 +182,6 @@ class RowContent:
         statement = f"delete from `{self.kept}` where set_id = %s limit {_DELETED_AT_ONCE}"
         while run(lambda tx: tx.execute(statement, (place.set_id,))):
             pass
-
-    def tell(self, live: Callable[[], Iterator[SetPlace]]) -> None:
-        """Nothing: whoever reads rows asks the database."""
-
-    def orphans(self, known: Callable[[Sequence[int]], set[int]]) -> int:  # noqa: ARG002
-        """None: a row is written under the lock of its set."""
-        return 0
 
 
 @dataclass(frozen=True, slots=True)

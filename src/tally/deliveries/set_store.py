@@ -7,21 +7,33 @@ the result. A state only moves forward. Readers use a view, which knows the live
 what is replaced or what replaces it, and no line twice, whatever becomes of a task.
 
 The server may be another one than the ledger's. The ledger alone decides which sets are live
-(:mod:`tally.ledger.row_sets`); :mod:`tally.deliveries.publish` brings its decision here. What holds
-the lines of a set is its :class:`tally.deliveries.content.Content`.
+(:mod:`tally.ledger.line_sets`); :mod:`tally.deliveries.publish` brings its decision here. The lines
+of a set are in its :class:`tally.deliveries.content.Content`.
 """
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from tally.aggregates.counts import RowSet
-from tally.deliveries.content import PLACE, Found, KeptMinute, LineWriter, SetPlace, kept_minutes
+from tally.aggregates.counts import LineSet
+from tally.config.pipeline import Pipeline
+from tally.deliveries.content import (
+    PLACE,
+    Content,
+    Found,
+    KeptMinute,
+    LineWriter,
+    Owner,
+    SetPlace,
+    kept_minutes,
+)
+from tally.deliveries.row_content import RowContent
 from tally.deliveries.set_tables import SetTables
-from tally.errors import DataLossError, FencedError
+from tally.errors import DataLossError, FencedError, PackageMissingError
+from tally.ledger.line_sets import ledger_id
 from tally.model import Batch, Segment
-from tally.mysql.transactions import T, Transaction
+from tally.mysql.transactions import Database, Transaction
 
 _COMPARED_AT_ONCE: Final = 500
 _DROPPED_AT_ONCE: Final = 1_000
@@ -50,16 +62,7 @@ class SetStore(SetTables):
         Raises:
             FencedError: A newer attempt has begun.
         """
-        place: dict[str, Any] = {
-            "segment_id": segment.segment_id,
-            "batch_id": batch.batch_id,
-            "topic": segment.range.partition.topic,
-            "cluster_id": segment.cluster_id,
-            "topic_id": segment.topic_id,
-            "partition_id": segment.range.partition.partition,
-            "from_offset": segment.range.from_offset,
-            "until_offset": segment.range.until_offset,
-        }
+        where = segment.range
 
         def work(tx: Transaction) -> SetPlace:
             tx.execute(
@@ -67,28 +70,32 @@ class SetStore(SetTables):
                 " where segment_id = %s and attempt < %s and state in ('open', 'sealed')",
                 (segment.segment_id, batch.attempt),
             )
-            newer = tx.row(
+            newer = tx.scalar(
                 f"select attempt from `{self.sets}` where segment_id = %s and attempt > %s"
                 " and state in ('open', 'sealed') limit 1",
                 (segment.segment_id, batch.attempt),
             )
             if newer is not None:
                 raise FencedError(
-                    f"batch {batch.batch_id}: attempt {newer['attempt']} keeps its lines, and "
+                    f"batch {batch.batch_id}: attempt {newer} keeps its lines, and "
                     f"attempt {batch.attempt} no longer does",
                     next_step=f"tally show {batch.batch_id}",
                 )
-            # Random: numbers in order are given again by a server that was restored, and whoever
-            # has written to such a set before would write to the new one.
-            set_id = secrets.randbits(62)
-            tx.execute(
-                f"insert into `{self.sets}`"
-                " (set_id, segment_id, batch_id, topic, cluster_id, topic_id, partition_id,"
-                " from_offset, until_offset, attempt)"
-                " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-                (set_id, *place.values(), batch.attempt),
+            place = SetPlace(
+                # Random: numbers in order are given again by a server that was restored, and
+                # whoever has written to such a set before would write to the new one.
+                set_id=secrets.randbits(62),
+                segment_id=segment.segment_id,
+                batch_id=batch.batch_id,
+                topic=where.partition.topic,
+                cluster_id=segment.cluster_id,
+                topic_id=segment.topic_id,
+                partition_id=where.partition.partition,
+                from_offset=where.from_offset,
+                until_offset=where.until_offset,
             )
-            return SetPlace(set_id=set_id, **place)
+            tx.insert_row(f"`{self.sets}`", **asdict(place), attempt=batch.attempt)
+            return place
 
         # When the answer is lost there may be an empty set more, which is dropped one day.
         return self._until_answered(work)
@@ -105,7 +112,7 @@ class SetStore(SetTables):
 
         return self.content.writer(place, run_locked, self._packet_bytes())
 
-    def seal(self, place: SetPlace, lines: int) -> RowSet:
+    def seal(self, place: SetPlace, lines: int) -> LineSet:
         """Say that a set has all of its lines.
 
         Args:
@@ -138,9 +145,9 @@ class SetStore(SetTables):
             )
 
         self._until_answered(work)
-        return RowSet(set_id=place.set_id, rows=lines)
+        return LineSet(set_id=place.set_id, lines=lines)
 
-    def check_sealed(self, rows: RowSet) -> None:
+    def check_sealed(self, sealed: LineSet) -> None:
         """Raise unless a set is still sealed: a replica that lags may have taken over since.
 
         Raises:
@@ -148,12 +155,12 @@ class SetStore(SetTables):
         """
         with self.database.transaction(read_only=True) as tx:
             found = tx.row(
-                f"select state, line_count from `{self.sets}` where set_id = %s", (rows.set_id,)
+                f"select state, line_count from `{self.sets}` where set_id = %s", (sealed.set_id,)
             )
-        if found != {"state": "sealed", "line_count": rows.rows}:
+        if found != {"state": "sealed", "line_count": sealed.lines}:
             raise FencedError(
-                f"set {rows.set_id} of {self.view} is no longer there with its {rows.rows} lines: "
-                "it was dropped, or its server was restored to an older state",
+                f"set {sealed.set_id} of {self.view} is no longer there with its {sealed.lines} "
+                "lines: it was dropped, or its server was restored to an older state",
                 next_step="run it again: that keeps its lines anew",
             )
 
@@ -238,19 +245,17 @@ class SetStore(SetTables):
 
     def delete_orphans(self) -> int:
         """Delete lines that are of no set, as a writer may leave that was killed; how many sets."""
-        return self.content.orphans(self.known)
+        return self.content.delete_orphans(self.known)
 
     def known(self, set_ids: Sequence[int]) -> set[int]:
         """Which of some sets are there, in whatever state."""
         with self.database.transaction(read_only=True) as tx:
-            rows = tx.rows(
-                f"select set_id from `{self.sets}` where set_id in %s", (list(set_ids) or [0],)
-            )
-        return {row["set_id"] for row in rows}
+            statement = f"select set_id from `{self.sets}` where set_id in %s"
+            return set(tx.scalars(statement, (list(set_ids) or [0],)))
 
-    def tell(self) -> None:
-        """Tell readers that do not ask the database which sets are live."""
-        self.content.tell(self._live)
+    def inform_readers(self) -> None:
+        """Write which sets are live for readers that do not ask the database."""
+        self.content.inform_readers(self._live)
 
     def _live(self) -> Iterator[SetPlace]:
         """Live sets that have lines, in order of key."""
@@ -264,12 +269,12 @@ class SetStore(SetTables):
     def shown(self, sets: Mapping[int, int]) -> set[int]:
         """Which of some sets, by segment, readers see; the segments."""
         with self.database.transaction(read_only=True) as tx:
-            rows = tx.rows(
+            found = tx.pairs(
                 f"select segment_id, set_id from `{self.sets}`"
                 " where set_id in %s and state = 'live'",
                 (list(sets.values()) or [0],),
             )
-        return {r["segment_id"] for r in rows if sets.get(r["segment_id"]) == r["set_id"]}
+        return {segment_id for segment_id, set_id in found.items() if sets[segment_id] == set_id}
 
     def live_minutes(self) -> Iterator[KeptMinute]:
         """The lines of live sets by minute, in order of set and minute; some sets at a time."""
@@ -289,26 +294,50 @@ class SetStore(SetTables):
             for place in places:
                 yield from kept_minutes(place, found.get(place.set_id, Found(minutes={})))
 
-    def _packet_bytes(self) -> int:
-        """The longest statement that the server takes."""
-        with self.database.transaction(read_only=True) as tx:
-            row = tx.row("select @@max_allowed_packet as bytes")
-        return int(row["bytes"]) if row else 0
 
-    def _lock(self, tx: Transaction, set_id: int, *states: str) -> None:
-        """Lock a set against being dropped until the transaction ends.
+def store_by(ledger: Database, database: Database, pipeline: Pipeline) -> SetStore | None:
+    """The sets of a pipeline's lines, with the ledger that decides which of them are shown.
 
-        Raises:
-            FencedError: It was dropped.
-        """
-        row = tx.row(f"select state from `{self.sets}` where set_id = %s for update", (set_id,))
-        if row is None or row["state"] not in states:
-            raise FencedError(
-                f"set {set_id} of {self.view} was dropped: a newer attempt of its batch has begun, "
-                "or the batch was abandoned or committed without it",
-                next_step="tally batches shows what became of the batch",
-            )
+    Args:
+        ledger: The ledger's database.
+        database: Where the tables of the sets are.
+        pipeline: The pipeline.
 
-    def _until_answered(self, work: Callable[[Transaction], T]) -> T:
-        """Run work that may be done twice, until its COMMIT is answered."""
-        return self.database.run_answered(work, what=f"what is written beside {self.view}")
+    Raises:
+        SchemaError: The ledger is not migrated.
+    """
+    if pipeline.rows_view is None:
+        return None
+    with ledger.transaction(read_only=True) as tx:
+        return store_in(database, pipeline, ledger_id(tx))
+
+
+def store_in(database: Database, pipeline: Pipeline, ledger_id: str) -> SetStore | None:
+    """The sets of a pipeline's lines; None when it keeps none.
+
+    Args:
+        database: Where their tables are.
+        pipeline: The pipeline.
+        ledger_id: The ledger that decides which lines are shown.
+    """
+    if pipeline.rows_view is None:
+        return None
+    owner = Owner(pipeline=pipeline.name, ledger_id=ledger_id)
+    content = _content_of(pipeline, pipeline.rows_view, owner)
+    return SetStore(database=database, owner=owner, content=content)
+
+
+def _content_of(pipeline: Pipeline, view: str, owner: Owner) -> Content:
+    """What holds the lines. A new kind of content is added here."""
+    if pipeline.delivery != "files" or pipeline.files_url is None:
+        return RowContent(
+            view=view, owner=owner, row_key=pipeline.row_key, procedure=pipeline.procedure
+        )
+    try:
+        from tally.deliveries.file_content import FileContent  # noqa: PLC0415 - PyArrow is heavy
+    except ImportError as error:
+        raise PackageMissingError(
+            f"pipeline {pipeline.name} keeps its lines in files, which PyArrow writes: {error}",
+            next_step="pip install 'kafka-tally[spark]'",
+        ) from error
+    return FileContent(view=view, url=pipeline.files_url, owner=owner)

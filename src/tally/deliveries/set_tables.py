@@ -1,13 +1,14 @@
 """The tables of sets of kept lines, and the view by which readers know them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from tally.config.names import SETS_SUFFIX
 from tally.deliveries.content import PLACE, Content, Owner, SetPlace
-from tally.errors import ConfigError, SchemaError
-from tally.mysql.transactions import Database, Transaction
+from tally.errors import ConfigError, FencedError, MySQLUnavailableError, SchemaError
+from tally.mysql.errors import CommitUnansweredError
+from tally.mysql.transactions import TRANSACTION_TRIES, Database, T, Transaction
 
 _SETS: Final = """
     create table if not exists `{sets}` (
@@ -142,15 +143,46 @@ class SetTables:
         return [SetPlace(**row) for row in rows]
 
     def _add_columns(self, tx: Transaction) -> None:
-        rows = tx.rows(
-            "select column_name as name from information_schema.columns"
+        have = tx.scalars(
+            "select column_name from information_schema.columns"
             " where table_schema = database() and table_name = %s",
             (self.sets,),
         )
-        have = {row["name"] for row in rows}
         for name, column in _ADDED.items():
             if name not in have:
                 tx.execute(f"alter table `{self.sets}` add column {column}")
+
+    def _packet_bytes(self) -> int:
+        """The longest statement that the server takes."""
+        with self.database.transaction(read_only=True) as tx:
+            return int(tx.scalar("select @@max_allowed_packet"))
+
+    def _lock(self, tx: Transaction, set_id: int, *states: str) -> None:
+        """Lock a set against being dropped until the transaction ends.
+
+        Raises:
+            FencedError: It was dropped.
+        """
+        locked = f"select state from `{self.sets}` where set_id = %s for update"
+        if tx.scalar(locked, (set_id,)) not in states:
+            raise FencedError(
+                f"set {set_id} of {self.view} was dropped: a newer attempt of its batch has begun, "
+                "or the batch was abandoned or committed without it",
+                next_step="tally batches shows what became of the batch",
+            )
+
+    def _until_answered(self, work: Callable[[Transaction], T]) -> T:
+        """Run work that may be done twice, until its COMMIT is answered."""
+        for _ in range(TRANSACTION_TRIES):
+            try:
+                return self.database.run(work)
+            except CommitUnansweredError as error:
+                unanswered = error
+        raise MySQLUnavailableError(
+            f"the connection to the server of {self.view} broke at COMMIT {TRANSACTION_TRIES} "
+            "times in a row",
+            next_step="run it again once MySQL keeps its connections; it is safe",
+        ) from unanswered
 
     @property
     def _owned(self) -> str:

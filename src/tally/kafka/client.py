@@ -181,11 +181,8 @@ class Kafka:
         """Create a topic with one replica; False when it exists already."""
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
         try:
-            self._requests.answers(
-                f"create the topic {topic}",
-                self._requests.deadline(),
-                lambda client, left_s: client.create_topics([new], request_timeout=left_s).values(),
-            )
+            deadline = self._requests.deadline()
+            self._requests.answers(f"create the topic {topic}", deadline, "create_topics", [new])
         except TopicExistsError:
             return False
         return True
@@ -207,13 +204,8 @@ class Kafka:
         operation, deadline = f"commit offsets to the group {group}", self._requests.deadline()
 
         def commit() -> None:
-            answers = self._requests.answers(
-                operation,
-                deadline,
-                lambda client, left_s: client.alter_consumer_group_offsets(
-                    [request], request_timeout=left_s
-                ).values(),
-            )
+            method = "alter_consumer_group_offsets"
+            answers = self._requests.answers(operation, deadline, method, [request])
             for partition in (p for answer in answers for p in answer.topic_partitions or []):
                 if partition.error is not None:
                     raise self._requests.error(operation, partition.error)
@@ -232,9 +224,8 @@ class Kafka:
             lambda: self._requests.answers(
                 f"read the offsets of the group {group}",
                 deadline,
-                lambda client, left_s: client.list_consumer_group_offsets(
-                    [ConsumerGroupTopicPartitions(group)], request_timeout=left_s
-                ).values(),
+                "list_consumer_group_offsets",
+                [ConsumerGroupTopicPartitions(group)],
             ),
         )
         return {
@@ -266,27 +257,20 @@ class Kafka:
         """A topic's settings by name; None when these credentials may not see them."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
-            return self._requests.answers(
-                f"describe the settings of the topic {topic}",
-                deadline,
-                lambda client, left_s: client.describe_configs(
-                    [resource], request_timeout=left_s
-                ).values(),
-            )[0]
+            operation = f"describe the settings of the topic {topic}"
+            return self._requests.answers(operation, deadline, "describe_configs", [resource])[0]
         except AccessDeniedError:
             return None
 
     def _describe(
         self, topics: list[str], deadline: float, *, rights: bool = False
     ) -> dict[str, Any]:
-        futures = self._requests.start(
+        futures = self._requests.send(
             "describe the topics",
             deadline,
-            lambda client, left_s: client.describe_topics(
-                TopicCollection(topics),
-                include_authorized_operations=rights,
-                request_timeout=left_s,
-            ),
+            "describe_topics",
+            TopicCollection(topics),
+            include_authorized_operations=rights,
         )
         described = {}
         for name, future in futures.items():
@@ -310,12 +294,8 @@ class Kafka:
         isolation = (
             IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
         )
-        futures = self._requests.start(
-            "list offsets",
-            deadline,
-            lambda client, left_s: client.list_offsets(
-                dict(wanted), isolation_level=isolation, request_timeout=left_s
-            ),
+        futures = self._requests.send(
+            "list offsets", deadline, "list_offsets", dict(wanted), isolation_level=isolation
         )
         return {
             (p.topic, p.partition): self._requests.result(
@@ -326,7 +306,7 @@ class Kafka:
 
 
 def _held(earliest: int, end: int, written_end: int) -> PartitionSnapshot:
-    """What three requests have said of a partition: its first offset, stable end and written end.
+    """The answers of three requests for a partition: its first offset, stable end, written end.
 
     Retention may pass by between them, and pass by the first record of an open transaction: the
     stable end is then before the first offset, and nothing can be read. The stable end is asked for

@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from tally.config.servers import KafkaSettings
 from tally.kafka.errors import DENIED, translate
-from tally.kafka.options import SILENT, client_options
+from tally.kafka.requests import SILENT, client_options
 from tally.model import Record, TopicPartition
 
 # Few records are asked for, not a throughput: little is fetched ahead.

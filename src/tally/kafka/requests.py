@@ -1,6 +1,7 @@
-"""Requests to Kafka with one deadline, and their errors. No other module opens a client."""
+"""Requests to Kafka with one deadline, their errors, and the options of a client."""
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,19 +12,24 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tally.clock import Clock
-from tally.config.servers import KafkaSettings
+from tally.config.servers import KafkaSettings, trusting
 from tally.errors import KafkaUnavailableError, TallyError
 from tally.kafka.errors import (
     DENIED,
+    PATIENCE_S,
     MovingError,
+    fault,
     more_telling,
     translate,
     unavailable,
 )
-from tally.kafka.handshake import PATIENCE_S, fault
-from tally.kafka.options import SILENT, client_options
 
 T = TypeVar("T")
+
+# librdkafka would log to stderr by itself; its errors reach the caller as exceptions.
+SILENT = logging.getLogger("tally.kafka.requests")
+SILENT.addHandler(logging.NullHandler())
+SILENT.propagate = False
 
 MOVING_PAUSE_S = 0.2
 
@@ -35,7 +41,7 @@ EXAMINE_EACH_S = 10.0
 REFUSED_FOR_S = 3.0
 """Seconds for which a refused login is tried again: a broker that starts may not know it yet.
 
-A second refusal cannot be waited for: librdkafka tells the same error once in 30 s.
+A second refusal cannot be waited for: librdkafka reports the same error once in 30 s.
 """
 
 LOOK_S = 0.2
@@ -67,6 +73,30 @@ class _ConnectionError:
         """Begin again: what was before a request is not its cause."""
         self.error, self.all_down = None, False
         self.refused_at, self.examined_at = inf, -inf
+
+
+def client_options(settings: KafkaSettings) -> dict[str, Any]:
+    """The settings as librdkafka's configuration, secrets included.
+
+    Raises:
+        ConfigError: The authorities to trust cannot be read.
+    """
+    options: dict[str, Any] = {
+        "bootstrap.servers": settings.bootstrap_servers,
+        "security.protocol": settings.security_protocol.lower(),
+        "socket.timeout.ms": int(settings.request_timeout_s * 1000),
+        "allow.auto.create.topics": False,
+    }
+    if settings.sasl_mechanism is not None and settings.sasl_password is not None:
+        options |= {
+            "sasl.mechanism": settings.sasl_mechanism,
+            "sasl.username": settings.sasl_username,
+            "sasl.password": settings.sasl_password.get_secret_value(),
+        }
+    if settings.ssl_ca_location is not None:
+        trusting(settings.ssl_ca_location, "kafka.ssl_ca_location")  # says why not
+        options["ssl.ca.location"] = str(settings.ssl_ca_location)
+    return options
 
 
 def _open_client(options: dict[str, Any]) -> AdminClient:
@@ -125,15 +155,22 @@ class Requests:
                     raise
                 self._clock.sleep(self._moving_pause_s)
 
-    def answers(
-        self,
-        operation: str,
-        deadline: float,
-        ask: Callable[[AdminClient, float], Iterable["Future[T]"]],
-    ) -> list[T]:
-        """Send a request and wait for all of its answers."""
-        futures = self.start(operation, deadline, ask)
-        return [self.result(operation, deadline, future) for future in futures]
+    def answers(self, operation: str, deadline: float, method: str, *arguments: Any) -> list[Any]:
+        """Send a request of the admin client and wait for all of its answers."""
+        futures = self.send(operation, deadline, method, *arguments)
+        return [self.result(operation, deadline, future) for future in futures.values()]
+
+    def send(
+        self, operation: str, deadline: float, method: str, *arguments: Any, **options: Any
+    ) -> "Mapping[Any, Future[Any]]":
+        """Send a request of the admin client; the answer will come for each topic or partition."""
+        return self.start(
+            operation,
+            deadline,
+            lambda client, left_s: getattr(client, method)(
+                *arguments, request_timeout=left_s, **options
+            ),
+        )
 
     def start(self, operation: str, deadline: float, ask: Callable[[AdminClient, float], T]) -> T:
         """Send a request.
@@ -188,7 +225,8 @@ class Requests:
         if now - seen.examined_at < EXAMINE_EACH_S or deadline - now < PATIENCE_S:
             return None
         found = fault(self._settings, operation, connection)
-        # Again if nothing is found: what is wrong with TLS may be told later than that all is down.
+        # Again if nothing is found: an error of TLS may be reported after the one that all brokers
+        # are down.
         seen.examined_at = self._clock.monotonic()
         return found
 

@@ -1,49 +1,36 @@
 """Batches and their segments: reading, planning, claiming, abandoning."""
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
+from typing import Final
 
 from tally.errors import FencedError, UnknownBatchError, UsageError
-from tally.ledger.replay_state import settle_replay
-from tally.ledger.rows import range_of
-from tally.ledger.version import check_version
-from tally.model import (
-    Batch,
-    BatchKind,
-    BatchState,
-    OffsetRange,
-    Segment,
-    SegmentState,
-)
+from tally.ledger.rows import columns, record
+from tally.ledger.schema import check_version
+from tally.model import Batch, BatchKind, BatchState, OffsetRange, Segment
 from tally.mysql.transactions import Row, Transaction
 
-_BATCH = (
-    "select batch_id, pipeline, lane, kind, state, attempt, planned_at, claimed_at, claimed_by,"
-    " claim_token, replay_id from batch "
-)
+_BATCH: Final = f"""select {columns(Batch, "b", is_of_partition="b.lane <> ''")} from batch b """
 
-ACCEPTED_HOLE = """exists (select 1 from lost_range l
+ACCEPTED_HOLE: Final = """exists (select 1 from lost_range l
                    where l.incarnation_id = s.incarnation_id and l.partition_id = s.partition_id
                      and l.cause = 'missing' and l.state = 'accepted'
                      and l.from_offset <= s.from_offset and s.until_offset <= l.until_offset
                   )"""
 """Whether the segment ``s`` may lack records, as an operator has accepted; SQL."""
 
-_SEGMENTS = f"""
-    select s.segment_id, s.batch_id, s.partition_id, s.from_offset, s.until_offset, s.state,
-           i.topic, i.topic_id, i.cluster_id,
-           {ACCEPTED_HOLE} as missing_accepted,
-           (select sum(o.records) from replacement r join segment o on o.segment_id = r.replaced_id
-            where r.segment_id = s.segment_id) as records_replaced,
-           (select sum(o.until_offset - o.from_offset) from replacement r
-            join segment o on o.segment_id = r.replaced_id
-            where r.segment_id = s.segment_id) as offsets_replaced
-    from segment s join topic_incarnation i using (incarnation_id)
-    where s.batch_id in ({{}})
-    order by s.batch_id, i.topic, s.partition_id, s.from_offset
-"""
+_REPLACED: Final = """(select sum({}) from replacement r
+    join segment o on o.segment_id = r.replaced_id where r.segment_id = s.segment_id)"""
+
+_PLANNED: Final = columns(
+    Segment,
+    "s",
+    missing_accepted=ACCEPTED_HOLE,
+    records_replaced=_REPLACED.format("o.records"),
+    offsets_replaced=_REPLACED.format("o.until_offset - o.from_offset"),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,8 +73,8 @@ def find_batches(tx: Transaction, batch_ids: Sequence[int], *, lock: bool = Fals
     Raises:
         UnknownBatchError: The ledger has none of one of the ids.
     """
-    among = f"where batch_id in ({_list_of(batch_ids)}) order by batch_id"
-    rows = tx.rows(_BATCH + among + (" for update" if lock else ""), tuple(batch_ids))
+    among = "where b.batch_id in %s order by b.batch_id"
+    rows = tx.rows(_BATCH + among + (" for update" if lock else ""), (batch_ids,))
     if missing := sorted(set(batch_ids) - {row["batch_id"] for row in rows}):
         raise unknown_batch(missing[0])
     return _batches(tx, rows)
@@ -109,7 +96,7 @@ def find_open_ingest(tx: Transaction, pipeline: str, *, lock: bool = False) -> l
     # Lanes begin with a slash, and 0 is the character behind it.
     among = (
         "where open_ingest = %s or open_ingest > concat(%s, '/') and open_ingest < concat(%s, '0')"
-        " order by batch_id"
+        " order by b.batch_id"
     )
     rows = tx.rows(_BATCH + among, (pipeline,) * 3)
     if not lock or not rows:
@@ -122,8 +109,8 @@ def find_open_ingest(tx: Transaction, pipeline: str, *, lock: bool = False) -> l
 def insert_batch(
     tx: Transaction,
     pipeline: str,
-    kind: BatchKind,
-    ranges: Mapping[int, Sequence[OffsetRange]],
+    ranges: Sequence[OffsetRange],
+    generation_ids: Mapping[str, int],
     requester: Requester,
     *,
     replay_id: int | None = None,
@@ -134,40 +121,41 @@ def insert_batch(
     Args:
         tx: An open transaction.
         pipeline: The pipeline.
-        kind: Whether it moves the committed offsets.
-        ranges: What is read, by the ledger's key of the topic's generation.
+        ranges: What is read.
+        generation_ids: The ledger's key of each topic's generation.
         requester: Who asks.
-        replay_id: The replay that it is part of.
+        replay_id: The replay that it is part of; None for one that moves the committed offsets.
         is_of_partition: Whether its only range is committed by itself, beside batches of other
             partitions.
 
     Returns:
         The batch's id.
     """
-    batch_id = tx.insert(
-        "insert into batch"
-        " (pipeline, lane, kind, replay_id, planned_at, planned_version, requested_by, run_id,"
-        " scheduled_at) values (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+    rows = [
         (
-            pipeline,
-            _lane(ranges) if is_of_partition else "",
-            kind,
-            replay_id,
-            tx.now(),
-            requester.version,
-            requester.name,
-            requester.run_id,
-            requester.scheduled_at and requester.scheduled_at.astimezone(UTC).replace(tzinfo=None),
-        ),
+            generation_ids[r.partition.topic],
+            r.partition.partition,
+            r.from_offset,
+            r.until_offset,
+        )
+        for r in ranges
+    ]
+    batch_id = tx.insert_row(
+        "batch",
+        pipeline=pipeline,
+        lane="/{}/{}".format(*rows[0]) if is_of_partition else "",
+        kind=BatchKind.INGEST if replay_id is None else BatchKind.REPLAY,
+        replay_id=replay_id,
+        planned_at=tx.now(),
+        planned_version=requester.version,
+        requested_by=requester.name,
+        run_id=requester.run_id,
+        scheduled_at=requester.scheduled_at,
     )
     tx.insert_many(
         "insert into segment (batch_id, incarnation_id, partition_id, from_offset, until_offset)"
         " values (%s, %s, %s, %s, %s)",
-        [
-            (batch_id, incarnation_id, r.partition.partition, r.from_offset, r.until_offset)
-            for incarnation_id, of_topic in ranges.items()
-            for r in of_topic
-        ],
+        [(batch_id, *row) for row in rows],
     )
     return batch_id
 
@@ -205,8 +193,8 @@ def claim_all(tx: Transaction, batch_ids: Sequence[int], claimed_by: str) -> lis
     check_version(tx)
     tx.execute(
         "update batch set attempt = attempt + 1, claimed_at = %s, claimed_by = %s,"
-        f" claim_token = %s where batch_id in ({_list_of(planned)})",
-        (tx.now(), claimed_by, secrets.token_hex(16), *planned),
+        " claim_token = %s where batch_id in %s",
+        (tx.now(), claimed_by, secrets.token_hex(16), planned),
     )
     return find_batches(tx, batch_ids)
 
@@ -262,64 +250,56 @@ def restored_error(batch_id: int) -> FencedError:
 
 def abandoned_error(tx: Transaction, batch_id: int) -> FencedError:
     """The error of an attempt whose batch was abandoned."""
-    row = (
-        tx.row("select abandoned_by, reason, kind from batch where batch_id = %s", (batch_id,))
-        or {}
-    )
+    row = tx.row("select abandoned_by, reason, kind from batch where batch_id = %s", (batch_id,))
+    by, reason, kind = row.values() if row else (None, None, None)
     return FencedError(
-        f"batch {batch_id} was abandoned by {row.get('abandoned_by')}: {row.get('reason')}",
+        f"batch {batch_id} was abandoned by {by}: {reason}",
         next_step="what it was to replace stays; request it again with tally replay"
-        if row.get("kind") == BatchKind.REPLAY
+        if kind == BatchKind.REPLAY
         else "tally plan reads its offsets again",
     )
 
 
-def _lane(ranges: Mapping[int, Sequence[OffsetRange]]) -> str:
-    """Names the partition of a batch that has one alone."""
-    ((incarnation_id, (only,)),) = ranges.items()
-    return f"/{incarnation_id}/{only.partition.partition}"
+_REPROCESSED: Final = """
+    select 1 from batch d join segment c using (batch_id)
+    where d.replay_id = %s and d.state = 'committed'
+    and c.incarnation_id = s.incarnation_id and c.partition_id = s.partition_id
+"""
 
 
-def _list_of(values: Sequence[object]) -> str:
-    """Placeholders for a statement's list."""
-    return ", ".join(["%s"] * len(values))
+def settle_replay(tx: Transaction, replay_id: int) -> None:
+    """End the replay when none of its batches is planned any more.
+
+    It is done if committed batches cover all of its ranges. It is cancelled if one of its abandoned
+    ranges begins or ends outside of every committed batch.
+
+    Its row is locked first: of two last batches that commit at once, the second sees the first.
+    """
+    tx.row("select state from replay where replay_id = %s for update", (replay_id,))
+    tx.execute(
+        "update replay set ended_at = %s, state = if("
+        "   exists (select 1 from batch b join segment s using (batch_id)"
+        "     where b.replay_id = %s and b.state = 'abandoned' and not ("
+        f"       exists ({_REPROCESSED}"
+        "         and c.from_offset <= s.from_offset and s.from_offset < c.until_offset)"
+        f"       and exists ({_REPROCESSED}"
+        "         and c.from_offset < s.until_offset and s.until_offset <= c.until_offset))),"
+        "   'cancelled', 'done')"
+        " where replay_id = %s and state = 'open'"
+        " and not exists (select 1 from batch where replay_id = %s and state = 'planned')",
+        (tx.now(), *(replay_id,) * 5),
+    )
 
 
 def _batches(tx: Transaction, rows: Sequence[Row]) -> list[Batch]:
     if not rows:
         return []
-    ids = [row["batch_id"] for row in rows]
-    segments: dict[int, list[Segment]] = {batch_id: [] for batch_id in ids}
-    for item in tx.rows(_SEGMENTS.format(_list_of(ids)), tuple(ids)):
-        segments[item["batch_id"]].append(_segment(item))
-    return [_batch(row, segments[row["batch_id"]]) for row in rows]
-
-
-def _batch(row: Row, segments: Iterable[Segment]) -> Batch:
-    return Batch(
-        batch_id=row["batch_id"],
-        pipeline=row["pipeline"],
-        kind=BatchKind(row["kind"]),
-        state=BatchState(row["state"]),
-        attempt=row["attempt"],
-        planned_at=row["planned_at"].replace(tzinfo=UTC),
-        claimed_at=row["claimed_at"] and row["claimed_at"].replace(tzinfo=UTC),
-        claimed_by=row["claimed_by"],
-        claim_token=row["claim_token"],
-        replay_id=row["replay_id"],
-        is_of_partition=bool(row["lane"]),
-        segments=tuple(segments),
-    )
-
-
-def _segment(row: Row) -> Segment:
-    return Segment(
-        segment_id=row["segment_id"],
-        topic_id=row["topic_id"],
-        cluster_id=row["cluster_id"],
-        state=SegmentState(row["state"]),
-        missing_accepted=bool(row["missing_accepted"]),
-        records_replaced=int(row["records_replaced"] or 0),
-        offsets_replaced=int(row["offsets_replaced"] or 0),
-        range=range_of(row),
-    )
+    segments: dict[int, list[Segment]] = {row["batch_id"]: [] for row in rows}
+    for row in tx.rows(
+        f"select s.batch_id, {_PLANNED} from segment s join topic_incarnation i"
+        " using (incarnation_id) where s.batch_id in %s"
+        " order by s.batch_id, i.topic, s.partition_id, s.from_offset",
+        (list(segments),),
+    ):
+        segments[row["batch_id"]].append(record(Segment, row))
+    return [record(Batch, row, segments=tuple(segments[row["batch_id"]])) for row in rows]

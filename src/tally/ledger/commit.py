@@ -1,34 +1,19 @@
-"""The ledger's part of a commit: the fence, the offsets, and the states of batch and segments."""
+"""The ledger's part of a commit: the fence, the offsets or what is replaced, and the states."""
 
 import json
 from collections.abc import Mapping
+from dataclasses import astuple, fields
 from datetime import datetime
 from typing import Final
 
-from tally.errors import DataLossError, FencedError
+from tally.errors import DataLossError, FencedError, OvertakenError
 from tally.ledger.batches import abandoned_error, find_batch, restored_error
 from tally.ledger.contributions import lines_of_segment
 from tally.ledger.dead_letters import TOTALLED_OF_SEGMENT
+from tally.ledger.schema import check_version
 from tally.ledger.tables import Tables
-from tally.ledger.version import check_version
 from tally.model import Batch, BatchState, OffsetRange, SegmentTotals, TopicPartition
 from tally.mysql.transactions import Transaction
-
-_SEGMENTS_PER_STATEMENT: Final = 1_000
-
-# One statement for many segments: one for each would be thousands of round trips.
-_MARK_LIVE: Final = (
-    "update segment s join json_table(%s, '$[*]' columns ("
-    " segment_id bigint path '$[0]', records bigint path '$[1]', matched bigint path '$[2]',"
-    " unmatched bigint path '$[3]', malformed bigint path '$[4]', first_offset bigint path '$[5]',"
-    " last_offset bigint path '$[6]', continuations bigint path '$[7]')) found"
-    " on s.segment_id = found.segment_id"
-    " set s.state = 'live', s.records = found.records, s.matched = found.matched,"
-    " s.unmatched = found.unmatched, s.malformed = found.malformed,"
-    " s.first_offset = found.first_offset, s.last_offset = found.last_offset,"
-    " s.continuations = found.continuations"
-    " where s.state = 'planned'"
-)
 
 
 def lock_attempt(tx: Transaction, batch: Batch) -> bool:
@@ -101,30 +86,133 @@ def move_offsets(tx: Transaction, batch: Batch) -> None:
         )
 
 
+def supersede(tx: Transaction, batch: Batch) -> None:
+    """Supersede every segment that the batch was planned to replace, or none.
+
+    A segment can be superseded only once, so two replays of it conflict there. Offsets that were
+    never counted have no segment, so a batch with such offsets locks its topic's row instead;
+    minute batches never take that lock.
+
+    Raises:
+        OvertakenError: Another replay has replaced one of them, or counted the same offsets, since
+            the plan. Nothing is changed.
+    """
+    planned = tx.one(
+        "select count(*) as segments, coalesce(sum(o.until_offset - o.from_offset), 0) as offsets"
+        " from replacement r join segment s using (segment_id)"
+        " join segment o on o.segment_id = r.replaced_id where s.batch_id = %s",
+        (batch.batch_id,),
+    )
+    if planned["offsets"] < batch.offsets:
+        tx.rows(
+            "select topic from topic_incarnation where incarnation_id in"
+            " (select incarnation_id from segment where batch_id = %s)"
+            " order by incarnation_id for update",
+            (batch.batch_id,),
+        )
+    replaced = tx.execute(
+        "update segment n join replacement r on r.segment_id = n.segment_id"
+        " join segment o on o.segment_id = r.replaced_id"
+        " set o.state = 'superseded', o.superseded_by = n.segment_id"
+        " where n.batch_id = %s and o.state = 'live'",
+        (batch.batch_id,),
+    )
+    if replaced != planned["segments"]:
+        raise OvertakenError(
+            f"batch {batch.batch_id}: of {planned['segments']} segments that it was to "
+            f"replace only {replaced} are still part of the result; another replay came "
+            "first",
+            next_step=f"tally replay --resume {batch.replay_id} replans what is left",
+        )
+    for segment in batch.segments:
+        _check_alone(tx, batch, segment.segment_id)
+    _restore_losses(tx, batch)
+
+
+def _check_alone(tx: Transaction, batch: Batch, segment_id: int) -> None:
+    """Raise if another live segment overlaps the range.
+
+    Live segments do not overlap each other, so the last that starts before the range ends suffices.
+    """
+    row = tx.row(
+        "select o.segment_id, o.from_offset, o.until_offset from segment n join segment o"
+        " on o.incarnation_id = n.incarnation_id and o.partition_id = n.partition_id"
+        " and o.live_from < n.until_offset"
+        " where n.segment_id = %s and o.segment_id <> n.segment_id"
+        " order by o.live_from desc limit 1",
+        (segment_id,),
+    )
+    mine = next(s.range for s in batch.segments if s.segment_id == segment_id)
+    if row is not None and row["until_offset"] > mine.from_offset:
+        raise OvertakenError(
+            f"batch {batch.batch_id}: {mine} was counted by segment {row['segment_id']}, "
+            f"[{row['from_offset']}, {row['until_offset']}), meanwhile",
+            next_step=f"tally replay --resume {batch.replay_id} replans what is left",
+        )
+
+
+def _restore_losses(tx: Transaction, batch: Batch) -> None:
+    """Mark accepted losses in the range as restored: Kafka held their records after all.
+
+    A loss may be larger than a batch; the parts outside the range stay accepted.
+    """
+    for start, until, outside in (
+        ("l.from_offset", "s.from_offset", "l.from_offset < s.from_offset"),
+        ("s.until_offset", "l.until_offset", "s.until_offset < l.until_offset"),
+    ):
+        tx.execute(
+            "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset,"
+            " cause, state, detected_at, decided_at, decided_by, reason)"
+            f" select l.incarnation_id, l.partition_id, {start}, {until}, l.cause, l.state,"
+            f" l.detected_at, l.decided_at, l.decided_by, l.reason {_LOSSES_IN_RANGE}"
+            f" and {outside}",
+            (batch.batch_id,),
+        )
+    found = tx.rows(
+        "select l.lost_range_id, greatest(l.from_offset, s.from_offset) as from_offset,"
+        f" least(l.until_offset, s.until_offset) as until_offset {_LOSSES_IN_RANGE}",
+        (batch.batch_id,),
+    )
+    for row in found:
+        tx.execute(
+            "update lost_range set state = 'restored', from_offset = %s, until_offset = %s,"
+            " reason = left(concat(reason, '; counted by batch ', %s), 1000)"
+            " where lost_range_id = %s",
+            (row["from_offset"], row["until_offset"], batch.batch_id, row["lost_range_id"]),
+        )
+
+
+_LOSSES_IN_RANGE: Final = """
+    from lost_range l join segment s using (incarnation_id, partition_id)
+    where s.batch_id = %s and l.state = 'accepted' and l.cause = 'expired'
+    and s.from_offset < l.until_offset and l.from_offset < s.until_offset
+"""
+
+
+_SEGMENTS_PER_STATEMENT: Final = 1_000
+_TOTALS: Final = tuple(field.name for field in fields(SegmentTotals))
+
+# One statement for many segments: one for each would be thousands of round trips.
+_MARK_LIVE: Final = (
+    "update segment s join json_table(%s, '$[*]' columns (segment_id bigint path '$[0]', "
+    + ", ".join(f"{name} bigint path '$[{at}]'" for at, name in enumerate(_TOTALS, 1))
+    + ")) found on s.segment_id = found.segment_id set s.state = 'live', "
+    + ", ".join(f"s.{name} = found.{name}" for name in _TOTALS)
+    + " where s.state = 'planned'"
+)
+
+
 def mark_live(
     tx: Transaction, batch: Batch, totals_by_partition: Mapping[TopicPartition, SegmentTotals]
 ) -> None:
     """Make the batch's segments part of the result, with what was found in them."""
     found = [
-        (segment.segment_id, *_numbers(totals_by_partition[segment.range.partition]))
+        (segment.segment_id, *astuple(totals_by_partition[segment.range.partition]))
         for segment in batch.segments
     ]
     for first in range(0, len(found), _SEGMENTS_PER_STATEMENT):
         part = found[first : first + _SEGMENTS_PER_STATEMENT]
         tx.execute(_MARK_LIVE, (json.dumps(part),))
-
-
-def _numbers(totals: SegmentTotals) -> tuple[int | None, ...]:
-    """In the order of the statement's columns."""
-    return (
-        totals.records,
-        totals.matched,
-        totals.unmatched,
-        totals.malformed,
-        totals.first_offset,
-        totals.last_offset,
-        totals.continuations,
-    )
 
 
 def mark_committed(
@@ -154,7 +242,7 @@ def mark_committed(
             tx.now(),
             version,
             fingerprint,
-            read_at and read_at.replace(tzinfo=None),
+            read_at,
             dense,
             batch.batch_id,
             *batch.claim,

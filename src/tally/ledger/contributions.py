@@ -4,7 +4,6 @@ The server computes the result from the stored contributions, so the two cannot 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Final
 
 from tally.aggregates.aggregate import BYTES, LINES, TIME, Aggregate
@@ -12,10 +11,6 @@ from tally.aggregates.counts import Contribution
 from tally.errors import DataLossError
 from tally.ledger.tables import Tables, listed, summed
 from tally.mysql.transactions import Parameters, Row, Transaction
-
-# Rows of one INSERT: enough to make round trips cheap, few enough for the driver's memory and
-# max_allowed_packet.
-CONTRIBUTIONS_PER_INSERT: Final = 2_000
 
 
 def rows_of(
@@ -48,9 +43,7 @@ def insert_contributions(tx: Transaction, tables: Tables, rows: Iterable[Paramet
     columns = ("segment_id", *tables.columns)
     marks = ", ".join(["%s"] * len(columns))
     statement = f"insert into `{tables.contributions}` ({listed(columns)}) values ({marks})"
-    walk = iter(rows)
-    while chunk := list(islice(walk, CONTRIBUTIONS_PER_INSERT)):
-        tx.insert_many(statement, chunk)
+    tx.insert_many(statement, rows)
 
 
 def surplus(
@@ -123,14 +116,13 @@ def take_from_result(tx: Transaction, tables: Tables, batch_id: int) -> None:
     changes = f"{_changes(tables, _OF_BATCH)} having {_sum(LINES)} <= 0 and ({_differs(tables)})"
     fewer = f"({changes}) as `_fewer`"
     both = (batch_id, batch_id)
-    wanted = tx.row(f"select count(*) as `rows` from {fewer}", both)
+    wanted = tx.scalar(f"select count(*) from {fewer}", both)
     less = ", ".join(f"{result}.`{s}` = {result}.`{s}` + `_fewer`.`{s}`" for s in tables.sums)
     enough = " and ".join(f"{result}.`{s}` + `_fewer`.`{s}` >= 0" for s in tables.sums)
     taken = tx.execute(
         f"update {result} join {fewer} using ({keys}) set {less} where {enough}", both
     )
-    short = (wanted["rows"] if wanted else 0) - taken
-    if short:
+    if short := wanted - taken:
         raise DataLossError(
             f"batch {batch_id}: {tables.result} has less in {short} rows than the segments that "
             "are to be replaced have counted",
@@ -144,13 +136,14 @@ def take_from_result(tx: Transaction, tables: Tables, batch_id: int) -> None:
 
 def rows_replaced(tx: Transaction, tables: Tables, batch_id: int) -> int:
     """How many contributions the segments have that a replay's batch is to replace."""
-    row = tx.row(
-        f"select count(*) as n from `{tables.contributions}` c"
-        " join replacement r on r.replaced_id = c.segment_id"
-        " join segment s on s.segment_id = r.segment_id where s.batch_id = %s",
-        (batch_id,),
+    return int(
+        tx.scalar(
+            f"select count(*) from `{tables.contributions}` c"
+            " join replacement r on r.replaced_id = c.segment_id"
+            " join segment s on s.segment_id = r.segment_id where s.batch_id = %s",
+            (batch_id,),
+        )
     )
-    return int(row["n"]) if row else 0
 
 
 def fold(tx: Transaction, tables: Tables, pipeline: str, segment_ids: Sequence[int]) -> int:
@@ -217,8 +210,9 @@ def wrong_rows(tx: Transaction, tables: Tables, pipeline: str) -> Iterator[Row]:
     """Rows in which the result and the sum of all live and folded contributions differ.
 
     Yields:
-        The keys; ``said$``, the sums of the result, and ``summed$``, those of the contributions, as
-        text, None where there is no row. No label's column has a dollar sign in its name.
+        The keys; ``stored$``, the sums of the result, and ``expected$``, those of the
+        contributions, as text, None where there is no row. No label's column has a dollar sign in
+        its name.
     """
     keys, columns = listed(tables.keys), listed(tables.columns)
     added_up = (
@@ -234,15 +228,16 @@ def wrong_rows(tx: Transaction, tables: Tables, pipeline: str) -> Iterator[Row]:
         f"select {keys}, {summed(tables.sums)}, count(*) as `rows$` from `{tables.result}`"
         f" group by {keys}"
     )
-    told = f"concat_ws(' + ', {listed(tables.sums)})"
-    said = f"if(`rows$` > 1, concat({told}, ' in ', `rows$`, ' rows'), {told})"
+    shown = f"concat_ws(' + ', {listed(tables.sums)})"
+    stored = f"if(`rows$` > 1, concat({shown}, ' in ', `rows$`, ' rows'), {shown})"
     return tx.stream(
-        f"select {keys}, max(`result$`) as `said$`, max(`sums$`) as `summed$` from ("
-        f"  select {keys}, {said} as `result$`, null as `sums$` from ({result}) as r"
+        f"select {keys}, max(`result$`) as `stored$`, max(`sums$`) as `expected$` from ("
+        f"  select {keys}, {stored} as `result$`, null as `sums$` from ({result}) as r"
         "   union all"
-        f"  select {keys}, null, {told} from ({added_up}) as s"
+        f"  select {keys}, null, {shown} from ({added_up}) as s"
         f" ) as both_sides group by {keys}"
-        f" having `said$` is null or `summed$` is null or `said$` <> `summed$` order by {keys}",
+        " having `stored$` is null or `expected$` is null or `stored$` <> `expected$`"
+        f" order by {keys}",
         (pipeline, pipeline),
     )
 

@@ -6,17 +6,16 @@ How many each segment has of a reason is written with them: there may be million
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from tally.aggregates.counts import DeadLetter
-from tally.ledger.rows import partition_of
+from tally.ledger.rows import columns, record, records
 from tally.model import Batch, TopicPartition
 from tally.mysql.transactions import Parameters, Transaction
 
-# Limits of one INSERT; the one in bytes is for max_allowed_packet.
-DEAD_LETTERS_PER_INSERT: Final = 300
-DEAD_LETTER_BYTES_PER_INSERT: Final = 1_048_576
+DEAD_LETTERS_AT_ONCE: Final = 300
+"""Dead letters that are in memory at a time while they are written."""
 
 _TABLES: Final = ("dead_letter", "dead_letter_total")
 
@@ -95,9 +94,11 @@ def list_dead_letters(
     if holding is not None:
         where.append("instr(d.value, %s) > 0")
         values.append(holding)
-    rows = tx.rows(
-        "select s.batch_id, i.topic, s.partition_id, d.record_offset, d.reason, d.value,"
-        f" d.value_bytes {_SEGMENTS} join dead_letter d using (segment_id)"
+    of_letter = columns(DeadLetterRecord, "d", batch_id="s.batch_id", partition_id="s.partition_id")
+    return records(
+        tx,
+        DeadLetterRecord,
+        f"select {of_letter} {_SEGMENTS} join dead_letter d using (segment_id)"
         f" where {' and '.join(where)}"
         # A batch and its segments are recorded together: this is the order of the segments. By
         # their ids alone MySQL reads all of them in order, however few are asked for.
@@ -105,17 +106,6 @@ def list_dead_letters(
         f" limit {limit:d} offset {skip:d}",
         values,
     )
-    return [
-        DeadLetterRecord(
-            batch_id=row["batch_id"],
-            partition=partition_of(row),
-            offset=row["record_offset"],
-            reason=row["reason"],
-            value=row["value"],
-            value_bytes=row["value_bytes"],
-        )
-        for row in rows
-    ]
 
 
 def letters_of_segments(
@@ -133,16 +123,8 @@ def letters_of_segments(
         (list(segments),),
     )
     for row in rows:
-        yield (
-            row["segment_id"],
-            DeadLetter(
-                partition=segments[row["segment_id"]],
-                offset=row["record_offset"],
-                reason=row["reason"],
-                value=row["value"],
-                value_bytes=row["value_bytes"],
-            ),
-        )
+        segment_id = row["segment_id"]
+        yield segment_id, record(DeadLetter, row, partition=segments[segment_id])
 
 
 def totals_by_reason(tx: Transaction, pipeline: str, among: Among = ALL) -> dict[str, int]:
@@ -156,24 +138,24 @@ def totals_by_reason(tx: Transaction, pipeline: str, among: Among = ALL) -> dict
     if among == ALL:
         totals, of_latest = _latest_totals(tx, pipeline, TOTALS_MAX)
     where, values = _where(pipeline, among)
-    rows = tx.rows(
-        f"select t.reason, sum(t.dead_letters) as dead_letters {_SEGMENTS}"
+    totals_of = tx.pairs(
+        f"select t.reason, sum(t.dead_letters) {_SEGMENTS}"
         f" join {totals} t using (segment_id) where {' and '.join(where)}"
         " group by t.reason order by sum(t.dead_letters) desc, t.reason",
         (*of_latest, *values),
     )
-    return {row["reason"]: int(row["dead_letters"]) for row in rows}
+    return {reason: int(letters) for reason, letters in totals_of.items()}
 
 
 def has_older_totals(tx: Transaction, pipeline: str) -> bool:
     """Whether a topic of the pipeline has more totals than the latest :data:`TOTALS_MAX`."""
-    row = tx.row(
+    found = tx.scalar(
         "select 1 from topic_incarnation i where i.pipeline = %s and (select 1"
         " from dead_letter_total t where t.incarnation_id = i.incarnation_id"
         f" limit 1 offset {TOTALS_MAX:d}) is not null limit 1",
         (pipeline,),
     )
-    return row is not None
+    return found is not None
 
 
 _SEGMENTS: Final = (
@@ -189,8 +171,8 @@ def _where(pipeline: str, among: Among) -> tuple[list[str], list[Any]]:
         "s.batch_id = %s": among.batch_id,
         "i.topic = %s": partition and partition.topic,
         "s.partition_id = %s": None if partition is None else partition.partition,
-        "b.committed_at >= %s": among.since and among.since.astimezone(UTC).replace(tzinfo=None),
-        "b.committed_at < %s": among.before and among.before.astimezone(UTC).replace(tzinfo=None),
+        "b.committed_at >= %s": among.since,
+        "b.committed_at < %s": among.before,
     }
     found = {sql: value for sql, value in asked.items() if value is not None}
     where = ["s.state = 'live'", *found]
@@ -213,13 +195,12 @@ def _latest_segments(
     if reason is not None:
         where.append("t.reason = %s")
         values.append(reason)
-    rows = tx.rows(
+    return tx.scalars(
         f"select distinct s.segment_id {_SEGMENTS}"
         f" join {totals} t using (segment_id) where {' and '.join(where)}"
         f" order by s.segment_id desc limit {segments:d}",
         (*of_latest, *values),
     )
-    return [row["segment_id"] for row in rows]
 
 
 def _latest_totals(
@@ -229,13 +210,12 @@ def _latest_totals(
 
     Totals that an older release has written have no topic yet; they are among them.
     """
-    rows = tx.rows("select incarnation_id from topic_incarnation where pipeline = %s", (pipeline,))
-    incarnations = [row["incarnation_id"] for row in rows]
+    of_pipeline = "select incarnation_id from topic_incarnation where pipeline = %s"
     values: list[Any] = []
     parts = []
-    for incarnation in (*incarnations, None):
-        where = "incarnation_id is null" if incarnation is None else "incarnation_id = %s"
-        values += [] if incarnation is None else [incarnation]
+    for generation_id in (*tx.scalars(of_pipeline, (pipeline,)), None):
+        where = "incarnation_id is null" if generation_id is None else "incarnation_id = %s"
+        values += [] if generation_id is None else [generation_id]
         if reason is not None:
             where += " and reason = %s"
             values.append(reason)
@@ -250,20 +230,19 @@ def replace_dead_letters(tx: Transaction, batch: Batch, dead_letters: Iterable[D
     """Write a batch's dead letters, and delete those of the segments that it replaces."""
     keys = {segment.range.partition: segment.segment_id for segment in batch.segments}
     totals: Counter[tuple[int, str]] = Counter()
-    chunk: list[Parameters] = []
-    chunk_bytes = 0
-    for letter in dead_letters:
-        if chunk and (
-            len(chunk) == DEAD_LETTERS_PER_INSERT
-            or chunk_bytes + len(letter.value or b"") > DEAD_LETTER_BYTES_PER_INSERT
-        ):
-            _insert(tx, chunk)
-            chunk, chunk_bytes = [], 0
-        key = keys[letter.partition]
-        totals[key, letter.reason] += 1
-        chunk.append((key, letter.offset, letter.reason, letter.value, letter.value_bytes))
-        chunk_bytes += len(letter.value or b"")
-    _insert(tx, chunk)
+
+    def rows() -> Iterator[Parameters]:
+        for letter in dead_letters:
+            key = keys[letter.partition]
+            totals[key, letter.reason] += 1
+            yield key, letter.offset, letter.reason, letter.value, letter.value_bytes
+
+    tx.insert_many(
+        "insert into dead_letter (segment_id, record_offset, reason, value, value_bytes)"
+        " values (%s, %s, %s, %s, %s)",
+        rows(),
+        at_once=DEAD_LETTERS_AT_ONCE,
+    )
     tx.insert_many(
         "insert into dead_letter_total (segment_id, reason, dead_letters) values (%s, %s, %s)",
         [(*key, number) for key, number in sorted(totals.items())],
@@ -287,12 +266,4 @@ def delete_dead_letters(tx: Transaction, segment_ids: Sequence[int]) -> int:
     return sum(
         tx.execute(f"delete from {table} where segment_id in %s", (segment_ids,))
         for table in _TABLES
-    )
-
-
-def _insert(tx: Transaction, rows: list[Parameters]) -> None:
-    tx.insert_many(
-        "insert into dead_letter (segment_id, record_offset, reason, value, value_bytes)"
-        " values (%s, %s, %s, %s, %s)",
-        rows,
     )

@@ -2,26 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from tally.errors import UsageError
-from tally.ledger.positions import insert_generation, known_topics
-from tally.ledger.rows import range_of
-from tally.model import LossCause, OffsetRange
+from tally.ledger.positions import insert_generation, insert_positions, known_topics
+from tally.ledger.rows import columns, records
+from tally.model import Loss, LossCause
 from tally.mysql.transactions import Transaction
+from tally.planning.serving import is_of_generation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LossRecord:
-    """Offsets whose records are gone, and what was decided about them."""
+class LossRecord(Loss):
+    """A loss, and what was decided about it."""
 
     lost_range_id: int
     """The ledger's key."""
-    cause: LossCause
-    """Why the records are gone."""
-    range: OffsetRange
-    """The offsets (see :class:`tally.model.Loss`)."""
     topic_id: str
     """Kafka's id of the topic that lost them."""
     state: str
@@ -40,9 +37,10 @@ def find_losses(
     tx: Transaction, pipeline: str, *, only_open: bool = False, lock: bool = False
 ) -> list[LossRecord]:
     """The pipeline's lost ranges, oldest first."""
-    rows = tx.rows(
-        "select l.lost_range_id, i.topic, i.topic_id, l.partition_id, l.from_offset,"
-        " l.until_offset, l.cause, l.state, l.detected_at, l.decided_at, l.decided_by, l.reason"
+    return records(
+        tx,
+        LossRecord,
+        f"select {columns(LossRecord, 'l')}"
         " from lost_range l join topic_incarnation i using (incarnation_id)"
         " where i.pipeline = %s"
         + (" and l.state = 'open'" if only_open else "")
@@ -50,20 +48,6 @@ def find_losses(
         + (" for update" if lock else ""),
         (pipeline,),
     )
-    return [
-        LossRecord(
-            lost_range_id=row["lost_range_id"],
-            range=range_of(row),
-            cause=LossCause(row["cause"]),
-            topic_id=row["topic_id"],
-            state=row["state"],
-            detected_at=row["detected_at"].replace(tzinfo=UTC),
-            decided_at=row["decided_at"] and row["decided_at"].replace(tzinfo=UTC),
-            decided_by=row["decided_by"],
-            reason=row["reason"],
-        )
-        for row in rows
-    ]
 
 
 def accept_losses(
@@ -132,7 +116,7 @@ def _as_seen(loss: LossRecord) -> tuple[int, LossCause, int, int, datetime | Non
         loss.cause,
         loss.range.from_offset,
         loss.range.until_offset,
-        loss.decided_at and loss.decided_at.replace(tzinfo=None),
+        loss.decided_at,
     )
 
 
@@ -199,7 +183,7 @@ def adopt_topic(
             "adopt",
             next_step=f"tally plan {pipeline}",
         )
-    if (known.topic_id, known.cluster_id) == (adoption.topic_id, adoption.cluster_id):
+    if is_of_generation(known, adoption):
         raise UsageError(
             f"{adoption.topic} with id {adoption.topic_id} is the generation that the ledger "
             "follows already",
@@ -211,77 +195,62 @@ def adopt_topic(
         if loss.range.partition.topic == adoption.topic
     ]
     accept_losses(tx, pipeline, old_losses, by=by, reason=reason)
-    _accept_planned_as_lost(tx, known.incarnation_id, by=by, reason=reason)
+    _accept_planned_as_lost(tx, known.generation_id, by=by, reason=reason)
     tx.execute(
         "update topic_incarnation set state = 'retired', retired_at = %s where incarnation_id = %s",
-        (tx.now(), known.incarnation_id),
+        (tx.now(), known.generation_id),
     )
-    if (offsets := earlier_generation(tx, pipeline, adoption)) is not None:
-        _resume_generation(tx, pipeline, adoption, by=by, reason=reason)
-        return offsets
-    incarnation_id = insert_generation(
-        tx,
-        pipeline,
-        adoption.topic,
-        adoption.topic_id,
-        adoption.cluster_id,
-        adopted_by=by,
-        reason=reason,
+    before = tx.scalar(
+        "select incarnation_id from topic_incarnation"
+        " where pipeline = %s and topic = %s and cluster_id = %s and topic_id = %s",
+        (pipeline, adoption.topic, adoption.cluster_id, adoption.topic_id),
     )
-    tx.insert_many(
-        "insert into partition_offset (incarnation_id, partition_id, start_offset, next_offset)"
-        " values (%s, %s, %s, %s)",
-        [
-            (incarnation_id, number, 0 if adoption.is_whole else start, start)
-            for number, start in adoption.starts.items()
-        ],
+    if before is not None:
+        return _resume_generation(tx, before, by=by, reason=reason)
+    ids = (adoption.topic, adoption.topic_id, adoption.cluster_id)
+    generation_id = insert_generation(tx, pipeline, *ids, adopted_by=by, reason=reason)
+    starts = adoption.starts.items()
+    insert_positions(
+        tx, [(generation_id, n, 0 if adoption.is_whole else start, start) for n, start in starts]
     )
-    for number, start in adoption.starts.items():
+    for number, start in starts:
         if adoption.is_whole and start > 0:
-            _insert_accepted(tx, (incarnation_id, number, 0, start), by=by, reason=reason)
+            _insert_accepted(tx, (generation_id, number, 0, start), by=by, reason=reason)
     return dict(adoption.starts)
 
 
-def earlier_generation(tx: Transaction, pipeline: str, adoption: Adoption) -> dict[int, int] | None:
-    """Committed offsets of a generation that was current before, by partition; None without one."""
-    rows = tx.rows(
-        "select o.partition_id, o.next_offset"
-        " from topic_incarnation i left join partition_offset o using (incarnation_id)"
-        " where i.pipeline = %s and i.topic = %s and i.cluster_id = %s and i.topic_id = %s",
-        (pipeline, adoption.topic, adoption.cluster_id, adoption.topic_id),
-    )
-    if not rows:
-        return None
-    return {r["partition_id"]: r["next_offset"] for r in rows if r["partition_id"] is not None}
-
-
 def _resume_generation(
-    tx: Transaction, pipeline: str, adoption: Adoption, *, by: str, reason: str
-) -> None:
-    """Make an earlier generation current again; it resumes at its committed offsets."""
+    tx: Transaction, generation_id: int, *, by: str, reason: str
+) -> dict[int, int]:
+    """Make an earlier generation current again; returns the committed offsets where it resumes."""
     tx.execute(
         "update topic_incarnation set state = 'current', retired_at = null, adopted_by = %s,"
-        " reason = %s where pipeline = %s and topic = %s and cluster_id = %s and topic_id = %s",
-        (by, reason, pipeline, adoption.topic, adoption.cluster_id, adoption.topic_id),
+        " reason = %s where incarnation_id = %s",
+        (by, reason, generation_id),
+    )
+    return tx.pairs(
+        "select partition_id, next_offset from partition_offset where incarnation_id = %s",
+        (generation_id,),
     )
 
 
-def _accept_planned_as_lost(tx: Transaction, incarnation_id: int, *, by: str, reason: str) -> None:
+def _accept_planned_as_lost(tx: Transaction, generation_id: int, *, by: str, reason: str) -> None:
     """Record as lost what was planned, so Kafka once held it, and was never counted."""
     rows = tx.rows(
         "select o.partition_id, o.next_offset, max(s.until_offset) as planned_until"
         " from partition_offset o join segment s using (incarnation_id, partition_id)"
         " where o.incarnation_id = %s group by o.partition_id, o.next_offset"
         " having planned_until > o.next_offset for update",  # a running commit may still move it
-        (incarnation_id,),
+        (generation_id,),
     )
     for row in rows:
-        lost = (incarnation_id, row["partition_id"], row["next_offset"], row["planned_until"])
+        partition, next_offset, until = row.values()
+        lost = (generation_id, partition, next_offset, until)
         _insert_accepted(tx, lost, by=by, reason=reason)
         tx.execute(
             "update partition_offset set next_offset = %s"
             " where incarnation_id = %s and partition_id = %s",
-            (row["planned_until"], incarnation_id, row["partition_id"]),
+            (until, generation_id, partition),
         )
 
 

@@ -7,29 +7,14 @@ from datetime import datetime
 from tally.ledger.batches import Requester
 from tally.ledger.contributions import delete_contributions, fold
 from tally.ledger.dead_letters import delete_dead_letters
-from tally.ledger.rows import partition_of
+from tally.ledger.positions import PartitionRecord
+from tally.ledger.rows import columns, record, records
 from tally.ledger.tables import tables_of
-from tally.model import TopicPartition
+from tally.model import BatchKind, BatchState
 from tally.mysql.transactions import Row, Transaction
 
 # Segments that one transaction folds; it locks their rows and those of their minutes.
 SEGMENTS_PER_FOLD = 1_000
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Foldable:
-    """A partition of one topic generation."""
-
-    incarnation_id: int
-    """The ledger's key of the generation."""
-    partition: TopicPartition
-    """The partition."""
-    is_current: bool
-    """Whether this is the topic's current generation."""
-    topic_id: str
-    """Kafka's id of the topic."""
-    cluster_id: str
-    """Id of the cluster it was seen on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,31 +30,22 @@ class Folded:
         return Folded(segments=self.segments + other.segments, rows=self.rows + other.rows)
 
 
-def foldable_partitions(tx: Transaction, pipeline: str) -> list[Foldable]:
+def foldable_partitions(tx: Transaction, pipeline: str) -> list[PartitionRecord]:
     """Every partition that the pipeline has ever counted, those of retired generations included."""
-    rows = tx.rows(
-        "select i.incarnation_id, i.topic, i.topic_id, i.cluster_id,"
-        " i.state = 'current' as is_current, o.partition_id"
+    return records(
+        tx,
+        PartitionRecord,
+        f"select {columns(PartitionRecord, 'o')}"
         " from topic_incarnation i join partition_offset o using (incarnation_id)"
         " where i.pipeline = %s order by i.incarnation_id, o.partition_id",
         (pipeline,),
     )
-    return [
-        Foldable(
-            incarnation_id=row["incarnation_id"],
-            partition=partition_of(row),
-            is_current=bool(row["is_current"]),
-            topic_id=row["topic_id"],
-            cluster_id=row["cluster_id"],
-        )
-        for row in rows
-    ]
 
 
 def fold_partition(
     tx: Transaction,
     pipeline: str,
-    where: Foldable,
+    where: PartitionRecord,
     requester: Requester,
     *,
     before: int | None,
@@ -96,18 +72,13 @@ def fold_partition(
         cutoff: Only segments that were committed before (UTC, without its zone).
     """
     # 1
-    key = (where.incarnation_id, where.partition.partition)
+    key = (where.generation_id, where.partition.partition)
     found = tx.row(
-        "select topic, topic_id, cluster_id, state = 'current' as is_current"
-        " from topic_incarnation where incarnation_id = %s for update",
-        (where.incarnation_id,),
+        f"select {columns(PartitionRecord, 'i', partition_id=str(where.partition.partition))}"
+        " from topic_incarnation i where i.incarnation_id = %s for update",
+        (where.generation_id,),
     )
-    if found != {
-        "topic": where.partition.topic,
-        "topic_id": where.topic_id,
-        "cluster_id": where.cluster_id,
-        "is_current": where.is_current,
-    }:
+    if found is None or record(PartitionRecord, found) != where:
         return Folded()  # it was adopted, or the ledger restored, since Kafka was asked
     chosen = tx.rows(
         "select s.segment_id, s.from_offset, s.until_offset"
@@ -153,20 +124,18 @@ def _runs(tx: Transaction, key: tuple[int, int], chosen: Sequence[Row]) -> list[
 
 def _insert_fold(tx: Transaction, pipeline: str, requester: Requester) -> int:
     """Insert a committed batch for one folded segment."""
-    now = tx.now()
-    return tx.insert(
-        "insert into batch (pipeline, kind, state, attempt, planned_at, planned_version,"
-        " requested_by, run_id, committed_at, committed_version)"
-        " values (%s, 'fold', 'committed', 1, %s, %s, %s, %s, %s, %s)",
-        (
-            pipeline,
-            now,
-            requester.version,
-            requester.name,
-            requester.run_id,
-            now,
-            requester.version,
-        ),
+    return tx.insert_row(
+        "batch",
+        pipeline=pipeline,
+        kind=BatchKind.FOLD,
+        state=BatchState.COMMITTED,
+        attempt=1,
+        planned_at=tx.now(),
+        planned_version=requester.version,
+        requested_by=requester.name,
+        run_id=requester.run_id,
+        committed_at=tx.now(),
+        committed_version=requester.version,
     )
 
 
@@ -183,12 +152,18 @@ def _replace_by_one(tx: Transaction, run: Sequence[Row], batch_id: int) -> int:
         (batch_id, ids),
     )
     tx.execute("update segment set superseded_by = %s where superseded_by in %s", (segment_id, ids))
-    rows = tx.execute(
-        "delete from replacement where segment_id in %s or replaced_id in %s", (ids, ids)
-    )
-    rows += tx.execute("delete from segment where segment_id in %s", (ids,))
+    rows = _delete_segments(tx, ids)
     tx.execute("update segment set state = 'folded' where segment_id = %s", (segment_id,))
     return rows
+
+
+def _delete_segments(tx: Transaction, segment_ids: Sequence[int]) -> int:
+    """Delete segments and what they replace; returns how many rows."""
+    rows = tx.execute(
+        "delete from replacement where segment_id in %s or replaced_id in %s",
+        (segment_ids, segment_ids),
+    )
+    return rows + tx.execute("delete from segment where segment_id in %s", (segment_ids,))
 
 
 def forget_history(tx: Transaction, pipeline: str, cutoff: datetime) -> Folded:
@@ -197,9 +172,8 @@ def forget_history(tx: Transaction, pipeline: str, cutoff: datetime) -> Folded:
     That is: segments that were replaced before the cutoff, with their contributions; batches that
     were abandoned before it; batches without segments.
     """
-    superseded = _ids(
-        tx,
-        "select o.segment_id as id from segment o join segment n on n.segment_id = o.superseded_by"
+    superseded = tx.scalars(
+        "select o.segment_id from segment o join segment n on n.segment_id = o.superseded_by"
         " join batch b on b.batch_id = n.batch_id"
         " where b.pipeline = %s and b.committed_at < %s and o.state = 'superseded'"
         # Only segments without predecessors: the oldest of a chain is deleted first.
@@ -208,9 +182,8 @@ def forget_history(tx: Transaction, pipeline: str, cutoff: datetime) -> Folded:
         f" limit {SEGMENTS_PER_FOLD}",
         (pipeline, cutoff),
     )
-    abandoned = _ids(
-        tx,
-        "select s.segment_id as id from segment s join batch b using (batch_id)"
+    abandoned = tx.scalars(
+        "select s.segment_id from segment s join batch b using (batch_id)"
         " join partition_offset o using (incarnation_id, partition_id)"
         " where b.pipeline = %s and b.state = 'abandoned' and b.abandoned_at < %s"
         # Abandoned ranges beyond the committed offset are needed: an adoption records them as lost.
@@ -223,13 +196,9 @@ def forget_history(tx: Transaction, pipeline: str, cutoff: datetime) -> Folded:
     if gone := superseded + abandoned:
         rows += delete_contributions(tx, tables_of(tx, pipeline), gone)
         rows += delete_dead_letters(tx, gone)
-        rows += tx.execute(
-            "delete from replacement where segment_id in %s or replaced_id in %s", (gone, gone)
-        )
-        rows += tx.execute("delete from segment where segment_id in %s", (gone,))
-    empty = _ids(
-        tx,
-        "select b.batch_id as id from batch b where b.pipeline = %s and b.state <> 'planned'"
+        rows += _delete_segments(tx, gone)
+    empty = tx.scalars(
+        "select b.batch_id from batch b where b.pipeline = %s and b.state <> 'planned'"
         " and (b.kind = 'fold' or coalesce(b.committed_at, b.abandoned_at) < %s)"
         " and not exists (select 1 from segment s where s.batch_id = b.batch_id)"
         f" limit {SEGMENTS_PER_FOLD}",
@@ -247,8 +216,7 @@ def _mark_pruned(tx: Transaction, counted: Sequence[int]) -> None:
         " where s.segment_id in %s and b.pruned_at is null",
         (tx.now(), counted),
     )
-    found = _ids(
-        tx,
+    found = tx.scalars(
         "select b.replay_id as id from segment s join batch b using (batch_id)"
         " where s.segment_id in %s and b.replay_id is not null"
         " union"
@@ -261,7 +229,3 @@ def _mark_pruned(tx: Transaction, counted: Sequence[int]) -> None:
             "update replay set pruned_at = %s where replay_id in %s and pruned_at is null",
             (tx.now(), found),
         )
-
-
-def _ids(tx: Transaction, statement: str, parameters: Sequence[object]) -> list[int]:
-    return [row["id"] for row in tx.rows(statement, parameters)]

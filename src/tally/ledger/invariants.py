@@ -2,7 +2,8 @@
 
 (1) Live segments and accepted losses tile each partition from its start to its next offset; (2) the
 result is the sum of the live contributions; (5) each segment adds up. Besides, no state contradicts
-another. Folded segments count as live in all of them.
+another: constraints prevent most of such states, unless they were dropped. Folded segments count as
+live in all of them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,11 +15,12 @@ from typing import Final
 from tally.aggregates.aggregate import LINES, TIME
 from tally.formatting import continued
 from tally.ledger.batches import ACCEPTED_HOLE
-from tally.ledger.contradictions import duplicate_generations, wrong_states
 from tally.ledger.contributions import lines_of_segment, wrong_rows
 from tally.ledger.dead_letters import TOTALLED_OF_SEGMENT
-from tally.ledger.shapes import exact_collation, faults_of_keys, read_shape
+from tally.ledger.rows import record
+from tally.ledger.schema import exact_collation, faults_of_keys, read_shape
 from tally.ledger.tables import Tables
+from tally.model import OffsetRange
 from tally.mysql.transactions import Row, Transaction
 
 
@@ -87,7 +89,7 @@ def _check_result(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Vi
         yield Violation(
             check="result",
             where=f"{tables.result} {where}",
-            detail=f"the table says {row['said$']}, segments add up to {row['summed$']}",
+            detail=f"the table says {row['stored$']}, segments add up to {row['expected$']}",
         )
 
 
@@ -124,9 +126,7 @@ def _check_segments(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[
 
 
 def _where(segment: Row) -> str:
-    offsets = f"[{segment['from_offset']}, {segment['until_offset']})"
-    place = f"{segment['topic']}/{segment['partition_id']}"
-    return f"segment {segment['segment_id']} of {place} {offsets}"
+    return f"segment {segment['segment_id']} of {record(OffsetRange, segment)}"
 
 
 def _check_density(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Violation]:
@@ -141,41 +141,103 @@ def _check_density(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Violat
         (pipeline,),
     )
     for row in rows:
-        offsets = row["until_offset"] - row["from_offset"]
-        detail = (
-            f"{row['records']} records were counted in {offsets} offsets, of which each has one"
-        )
+        found, offsets = row["records"], row["until_offset"] - row["from_offset"]
+        detail = f"{found} records were counted in {offsets} offsets, of which each has one"
         yield Violation(check="segment", where=_where(row), detail=detail)
 
 
 def _check_folded(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Violation]:
     """Invariant 5 for folded segments, of which only the sum over all can be checked."""
-    row = tx.row(
+    matched, contributed = tx.one(
         "select (select coalesce(sum(s.matched), 0)"
         "    from segment s join topic_incarnation i using (incarnation_id)"
         "    where i.pipeline = %s and s.state = 'folded') as matched,"
         f"  (select coalesce(sum(`{LINES}`), 0) from `{tables.folded}` where pipeline = %s)"
         "    as contributed",
         (pipeline, pipeline),
-    )
-    if row is not None and row["matched"] != row["contributed"]:
+    ).values()
+    if matched != contributed:
         yield Violation(
             check="segment",
             where=f"folded segments of {pipeline}",
-            detail=f"matched {row['matched']}, contributions add up to {row['contributed']}",
+            detail=f"matched {matched}, contributions add up to {contributed}",
         )
 
 
+# A superseded segment's batch stays committed: it was counted, and another has replaced it since.
+_STATES: Final = """
+    select b.batch_id, b.state as batch_state, s.segment_id, s.state, i.topic, s.partition_id,
+           s.from_offset, s.until_offset
+    from batch b join segment s using (batch_id) join topic_incarnation i using (incarnation_id)
+    where b.pipeline = %s and not (
+        (b.state = 'planned' and s.state = 'planned')
+        or (b.state = 'committed' and s.state in ('live', 'superseded', 'folded'))
+        or (b.state = 'abandoned' and s.state = 'abandoned'))
+    order by s.segment_id
+"""
+
+# Foreign keys prevent both, unless their checks were off.
+_ALONE: Final = """
+    select s.segment_id, s.batch_id, s.state, i.topic, s.partition_id, s.from_offset,
+           s.until_offset, b.batch_id is null as lacks_batch
+    from segment s join topic_incarnation i using (incarnation_id)
+    left join batch b on b.batch_id = s.batch_id
+    left join partition_offset o
+        on o.incarnation_id = s.incarnation_id and o.partition_id = s.partition_id
+    where i.pipeline = %s and (b.batch_id is null or o.incarnation_id is null)
+    order by s.segment_id
+"""
+
+_DUPLICATE_GENERATIONS: Final = """
+    select topic, cluster_id, topic_id, count(*) as times
+    from topic_incarnation where pipeline = %s
+    group by topic, cluster_id, topic_id having count(*) > 1
+    order by topic, cluster_id, topic_id
+"""
+
+_LIVE_TWICE: Final = """
+    select a.segment_id, b.segment_id as other_id, a.partition_id,
+           greatest(a.from_offset, b.from_offset) as from_offset,
+           least(a.until_offset, b.until_offset) as until_offset
+    from topic_incarnation i join segment a using (incarnation_id)
+    join topic_incarnation j on j.pipeline = i.pipeline and j.topic = i.topic
+        and j.cluster_id = i.cluster_id and j.topic_id = i.topic_id
+        and j.incarnation_id > i.incarnation_id
+    join segment b on b.incarnation_id = j.incarnation_id and b.partition_id = a.partition_id
+        and a.from_offset < b.until_offset and b.from_offset < a.until_offset
+    where i.pipeline = %s and i.topic = %s and i.cluster_id = %s and i.topic_id = %s
+        and a.state in ('live', 'folded') and b.state in ('live', 'folded')
+    order by a.partition_id, a.from_offset
+"""
+
+
 def _check_states(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Violation]:
-    """Live segments belong to committed batches, abandoned segments to abandoned ones."""
-    for said in wrong_states(tx, pipeline):
-        yield Violation(check="state", where=said.where, detail=said.detail)
+    """No segment has a state that its batch does not allow, or lacks its batch or its position."""
+    for row in tx.stream(_STATES, (pipeline,)):
+        detail = f"it is {row['state']}, its batch {row['batch_id']} is {row['batch_state']}"
+        yield Violation(check="state", where=_where(row), detail=detail)
+    for row in tx.stream(_ALONE, (pipeline,)):
+        lacks = f"row of its batch {row['batch_id']}" if row["lacks_batch"] else "committed offset"
+        detail = f"it is {row['state']}, and the {lacks} is gone"
+        yield Violation(check="state", where=_where(row), detail=detail)
 
 
 def _check_topics(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Violation]:
     """Each topic generation is recorded once, so that none of its offsets counts twice."""
-    for said in duplicate_generations(tx, pipeline):
-        yield Violation(check="topic", where=said.where, detail=said.detail)
+    for generation in tx.rows(_DUPLICATE_GENERATIONS, (pipeline,)):
+        topic, cluster_id, topic_id, times = generation.values()
+        yield Violation(
+            check="topic",
+            where=f"{topic} (topic id {topic_id}, cluster {cluster_id})",
+            detail=f"the ledger has it {times} times, as if re-created",
+        )
+        for row in tx.stream(_LIVE_TWICE, (pipeline, topic, cluster_id, topic_id)):
+            yield Violation(
+                check="topic",
+                where=f"{topic}/{row['partition_id']} (topic id {topic_id})",
+                detail=f"[{row['from_offset']}, {row['until_offset']}) is live in segment "
+                f"{row['segment_id']} and in segment {row['other_id']}",
+            )
 
 
 def _check_keys(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Violation]:
@@ -192,21 +254,18 @@ def _check_keys(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Viol
 Check = Callable[[Transaction, str, Tables], Iterator[Violation]]
 """Takes a transaction, the pipeline and its tables."""
 
-LEDGER_CHECKS: Final[Sequence[Check]] = (
+CHECKS: Final[Sequence[Check]] = (
+    # of the ledger alone
     _check_tiling,
     _check_density,
     _check_states,
     _check_topics,
-)
-"""Checks of the ledger alone."""
-
-RESULT_CHECKS: Final[Sequence[Check]] = (
+    # that results per minute and labels agree with their contributions
     _check_keys,
     _check_result,
     _check_segments,
     _check_folded,
 )
-"""Checks that results per minute and labels agree with their contributions."""
 
 
 def extent(tx: Transaction, pipeline: str, tables: Tables) -> dict[str, int]:
@@ -217,7 +276,7 @@ def extent(tx: Transaction, pipeline: str, tables: Tables) -> dict[str, int]:
         result, folded ones included, and the ``records`` that they counted; ``minutes`` of
         the result, and ``matched``, the sum of its lines.
     """
-    row = tx.row(
+    row = tx.one(
         "select * from"
         " (select count(*) as partitions from partition_offset o"
         "   join topic_incarnation i using (incarnation_id) where i.pipeline = %s) as o"
@@ -229,4 +288,4 @@ def extent(tx: Transaction, pipeline: str, tables: Tables) -> dict[str, int]:
         f"   from `{tables.result}`) as r",
         (pipeline, pipeline),
     )
-    return {key: int(value) for key, value in (row or {}).items()}
+    return {key: int(value) for key, value in row.items()}

@@ -1,27 +1,37 @@
 """Topic generations, committed offsets and open losses, and recording a plan."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tally.errors import ConfigError, SchemaError
 from tally.ledger.batches import Requester, insert_batch
-from tally.ledger.rows import partition_of, range_of
+from tally.ledger.rows import columns, record
+from tally.ledger.schema import check_version
 from tally.ledger.tables import OWN_TABLES, check_result_table, check_unowned
-from tally.ledger.version import check_version
-from tally.model import (
-    BatchKind,
-    KnownTopic,
-    Loss,
-    LossCause,
-    OffsetRange,
-    Position,
-    TopicPartition,
-)
-from tally.mysql.transactions import Row, Transaction
+from tally.model import KnownTopic, Loss, Position, TopicPartition
+from tally.mysql.transactions import Transaction
 from tally.planning.ingest import Plan
 
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionRecord:
+    """A partition of one topic generation."""
+
+    generation_id: int
+    """The ledger's key of the generation."""
+    partition: TopicPartition
+    """The partition."""
+    topic_id: str
+    """Kafka's id of the topic."""
+    cluster_id: str
+    """The cluster that it was on."""
+    is_current: bool
+    """Whether this is the topic's current generation, which a replay can read."""
+
+
 # Losses that still affect what is read next (see tally.model.Position).
-_UNSETTLED_LOSSES = """
-    select l.incarnation_id, l.partition_id, l.from_offset, l.until_offset, l.cause, l.state
+_UNSETTLED_LOSSES = f"""
+    select l.incarnation_id, l.state, {columns(Loss, "l")}
     from lost_range l join topic_incarnation i using (incarnation_id)
     join partition_offset o using (incarnation_id, partition_id)
     where i.pipeline = %s and i.state = 'current' and (
@@ -69,7 +79,7 @@ def check_owner(tx: Transaction, pipeline: str, result_table: str, *, lock: bool
     Raises:
         ConfigError: With the name of that pipeline.
     """
-    owner = tx.row(
+    owner = tx.scalar(
         "select pipeline from pipeline where result_table in (%s, %s) and pipeline <> %s"
         + (" for update" if lock else ""),
         (result_table, result_table + OWN_TABLES, pipeline),
@@ -77,33 +87,35 @@ def check_owner(tx: Transaction, pipeline: str, result_table: str, *, lock: bool
     if owner is not None:
         raise ConfigError(
             f"pipelines.{pipeline}.result_table = {result_table!r}: the ledger says that it holds "
-            f"the counts of pipeline {owner['pipeline']}",
+            f"the counts of pipeline {owner}",
             next_step="choose another table",
         )
 
 
 def _locked_table(tx: Transaction, pipeline: str) -> str | None:
     """The table that a pipeline counts into, with its row locked; None before its first plan."""
-    row = tx.row("select result_table from pipeline where pipeline = %s for update", (pipeline,))
-    return None if row is None else str(row["result_table"]).removesuffix(OWN_TABLES)
+    found = tx.scalar(
+        "select result_table from pipeline where pipeline = %s for update", (pipeline,)
+    )
+    return None if found is None else str(found).removesuffix(OWN_TABLES)
 
 
 def is_known_partition(tx: Transaction, pipeline: str, partition: TopicPartition) -> bool:
     """Whether the pipeline has ever planned to read a partition, in any generation of its topic."""
-    row = tx.row(
+    found = tx.scalar(
         "select 1 from topic_incarnation i join partition_offset o using (incarnation_id)"
         " where i.pipeline = %s and i.topic = %s and o.partition_id = %s limit 1",
         (pipeline, partition.topic, partition.partition),
     )
-    return row is not None
+    return found is not None
 
 
 def known_topics(tx: Transaction, pipeline: str) -> dict[str, KnownTopic]:
     """The current generation of each topic that the pipeline has ever read."""
-    losses: dict[tuple[int, int], list[Row]] = {}
+    losses: dict[tuple[int, int], list[tuple[str, Loss]]] = {}
     for row in tx.rows(_UNSETTLED_LOSSES, (pipeline,)):
-        losses.setdefault((row["incarnation_id"], row["partition_id"]), []).append(row)
-    positions: dict[int, dict[int, Position]] = {}
+        of = losses.setdefault((row["incarnation_id"], row["partition_id"]), [])
+        of.append((row["state"], record(Loss, row)))
     rows = tx.rows(
         "select i.incarnation_id, i.topic, i.topic_id, i.cluster_id,"
         " o.partition_id, o.start_offset, o.next_offset"
@@ -111,25 +123,18 @@ def known_topics(tx: Transaction, pipeline: str) -> dict[str, KnownTopic]:
         " where i.pipeline = %s and i.state = 'current'",
         (pipeline,),
     )
+    positions: dict[int, dict[int, Position]] = {row["incarnation_id"]: {} for row in rows}
     for row in rows:
-        of_topic = positions.setdefault(row["incarnation_id"], {})
-        if row["partition_id"] is None:
-            continue
-        partition = partition_of(row)
-        found = losses.get((row["incarnation_id"], row["partition_id"]), [])
-        of_topic[row["partition_id"]] = Position(
-            start_offset=row["start_offset"],
-            next_offset=row["next_offset"],
-            open_loss=next((_loss(partition, r) for r in found if r["state"] == "open"), None),
-            accepted_losses=tuple(_loss(partition, r) for r in found if r["state"] != "open"),
-        )
+        if row["partition_id"] is not None:
+            found = losses.get((row["incarnation_id"], row["partition_id"]), [])
+            positions[row["incarnation_id"]][row["partition_id"]] = record(
+                Position,
+                row,
+                open_loss=next((loss for state, loss in found if state == "open"), None),
+                accepted_losses=tuple(loss for state, loss in found if state != "open"),
+            )
     return {
-        row["topic"]: KnownTopic(
-            incarnation_id=row["incarnation_id"],
-            topic_id=row["topic_id"],
-            cluster_id=row["cluster_id"],
-            positions=positions[row["incarnation_id"]],
-        )
+        row["topic"]: record(KnownTopic, row, positions=positions[row["incarnation_id"]])
         for row in rows
     }
 
@@ -160,18 +165,17 @@ def write_plan(
     Returns:
         Ids of the new batches; empty when there is nothing to read.
     """
-    incarnation_ids = {topic: entry.incarnation_id for topic, entry in known.items()}
+    generation_ids = {topic: entry.generation_id for topic, entry in known.items()}
     for new in plan.new_partitions:
         if new.partition.topic in known:
-            _check_never_counted(tx, incarnation_ids[new.partition.topic], new.partition)
+            _check_never_counted(tx, generation_ids[new.partition.topic], new.partition)
     for topic, topic_id in plan.new_topics.items():
-        incarnation_ids[topic] = insert_generation(tx, pipeline, topic, topic_id, cluster_id)
-    tx.insert_many(
-        "insert into partition_offset (incarnation_id, partition_id, start_offset, next_offset)"
-        " values (%s, %s, %s, %s)",
+        generation_ids[topic] = insert_generation(tx, pipeline, topic, topic_id, cluster_id)
+    insert_positions(
+        tx,
         [
             (
-                incarnation_ids[p.partition.topic],
+                generation_ids[p.partition.topic],
                 p.partition.partition,
                 p.start_offset,
                 p.start_offset,
@@ -180,16 +184,16 @@ def write_plan(
         ],
     )
     for loss in plan.losses:
-        record_loss(tx, incarnation_ids[loss.range.partition.topic], loss)
+        record_loss(tx, generation_ids[loss.range.partition.topic], loss)
     for partition in plan.restored:
-        _close_restored(tx, incarnation_ids[partition.topic], partition.partition)
+        _close_restored(tx, generation_ids[partition.topic], partition.partition)
     parts = [[r] for r in plan.ranges] if by_partition else [plan.ranges] if plan.ranges else []
     return [
         insert_batch(
             tx,
             pipeline,
-            BatchKind.INGEST,
-            _by_generation(part, incarnation_ids),
+            part,
+            generation_ids,
             requester,
             is_of_partition=by_partition,
         )
@@ -197,61 +201,58 @@ def write_plan(
     ]
 
 
-def _check_never_counted(tx: Transaction, incarnation_id: int, partition: TopicPartition) -> None:
+def _check_never_counted(tx: Transaction, generation_id: int, partition: TopicPartition) -> None:
     """Raise if a partition without a committed offset has segments: it is not new."""
-    row = tx.row(
+    counted = tx.one(
         "select min(from_offset) as start, max(until_offset) as next from segment"
         " where incarnation_id = %s and partition_id = %s and state in ('live', 'folded')",
-        (incarnation_id, partition.partition),
+        (generation_id, partition.partition),
     )
-    if row is not None and row["next"] is not None:
+    start, until = counted.values()
+    if until is not None:
         raise SchemaError(
-            f"{partition} is counted from {row['start']} until {row['next']}, and its row of the "
+            f"{partition} is counted from {start} until {until}, and its row of the "
             "table partition_offset is gone",
             next_step="put that row back, from a backup or as: insert into partition_offset "
             "(incarnation_id, partition_id, start_offset, next_offset) values "
-            f"({incarnation_id}, {partition.partition}, {row['start']}, {row['next']}); then "
+            f"({generation_id}, {partition.partition}, {start}, {until}); then "
             "tally audit",
         )
 
 
-def _by_generation(
-    ranges: Sequence[OffsetRange], incarnation_ids: Mapping[str, int]
-) -> dict[int, list[OffsetRange]]:
-    found: dict[int, list[OffsetRange]] = {}
-    for r in ranges:
-        found.setdefault(incarnation_ids[r.partition.topic], []).append(r)
-    return found
-
-
 def insert_generation(
-    tx: Transaction,
-    pipeline: str,
-    topic: str,
-    topic_id: str,
-    cluster_id: str,
-    *,
-    adopted_by: str | None = None,
-    reason: str | None = None,
+    tx: Transaction, pipeline: str, topic: str, topic_id: str, cluster_id: str, **adopted: str
 ) -> int:
     """Insert a new current generation of a topic; the one before must be retired.
+
+    Args:
+        tx: An open transaction.
+        pipeline: The pipeline.
+        topic: The topic.
+        topic_id: Kafka's id of it.
+        cluster_id: The cluster that it is on.
+        adopted: ``adopted_by`` and ``reason``, where an operator has adopted it.
 
     Returns:
         The ledger's key of the generation.
     """
-    return tx.insert(
-        "insert into topic_incarnation"
-        " (pipeline, topic, topic_id, cluster_id, seen_at, adopted_by, reason)"
-        " values (%s, %s, %s, %s, %s, %s, %s)",
-        (
-            pipeline,
-            topic,
-            topic_id,
-            cluster_id,
-            tx.now(),
-            adopted_by,
-            reason,
-        ),
+    return tx.insert_row(
+        "topic_incarnation",
+        pipeline=pipeline,
+        topic=topic,
+        topic_id=topic_id,
+        cluster_id=cluster_id,
+        seen_at=tx.now(),
+        **adopted,
+    )
+
+
+def insert_positions(tx: Transaction, positions: Sequence[tuple[int, int, int, int]]) -> None:
+    """Insert positions: the generation's key, the partition, its start and its next offset."""
+    tx.insert_many(
+        "insert into partition_offset (incarnation_id, partition_id, start_offset, next_offset)"
+        " values (%s, %s, %s, %s)",
+        positions,
     )
 
 
@@ -264,7 +265,7 @@ def current_offsets(tx: Transaction, pipeline: str) -> dict[TopicPartition, int]
     }
 
 
-def record_loss(tx: Transaction, incarnation_id: int, loss: Loss) -> None:
+def record_loss(tx: Transaction, generation_id: int, loss: Loss) -> None:
     """Record an open loss; if the partition has one already, its row is updated."""
     found = (loss.cause, loss.range.from_offset, loss.range.until_offset)
     tx.execute(
@@ -272,27 +273,14 @@ def record_loss(tx: Transaction, incarnation_id: int, loss: Loss) -> None:
         " (incarnation_id, partition_id, detected_at, cause, from_offset, until_offset)"
         " values (%s, %s, %s, %s, %s, %s)"
         " on duplicate key update cause = %s, from_offset = %s, until_offset = %s",
-        (
-            incarnation_id,
-            loss.range.partition.partition,
-            tx.now(),
-            *found,
-            *found,
-        ),
+        (generation_id, loss.range.partition.partition, tx.now(), *found, *found),
     )
 
 
-def _loss(partition: TopicPartition, row: Row) -> Loss:
-    return Loss(
-        cause=LossCause(row["cause"]),
-        range=range_of(row, partition),
-    )
-
-
-def _close_restored(tx: Transaction, incarnation_id: int, partition: int) -> None:
+def _close_restored(tx: Transaction, generation_id: int, partition: int) -> None:
     tx.execute(
         "update lost_range set state = 'restored', decided_at = %s,"
         " reason = if(cause = 'missing', 'offsets = \"sparse\"', 'Kafka holds the records again')"
         " where incarnation_id = %s and partition_id = %s and state = 'open'",
-        (tx.now(), incarnation_id, partition),
+        (tx.now(), generation_id, partition),
     )

@@ -1,11 +1,17 @@
-"""Reading the result table."""
+"""Reading the result: its rows, spans of it as a chart needs them, and what is behind a minute.
+
+Changes nothing.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Final
 
 from tally.aggregates.aggregate import BYTES, LINES, TIME
-from tally.ledger.tables import Tables, listed
+from tally.ledger.rows import columns, records
+from tally.ledger.tables import Tables, listed, summed
+from tally.model import BatchKind, OffsetRange
 from tally.mysql.transactions import Row, Transaction
 
 
@@ -60,11 +66,10 @@ def result_rows(
             f" order by `{TIME}` desc limit {last:d}) as latest using (`{TIME}`)"
         )
         where = ""
-    parameters: list[Any] = list(asked.values())
     rows = tx.rows(
         f"select {listed(tables.columns)} from `{tables.result}`{latest}{where}"
         f" order by {listed(tables.keys)}",
-        parameters,
+        list(asked.values()),
     )
     return [result_row(tables, row) for row in rows]
 
@@ -82,3 +87,245 @@ def lines_by_minute(tx: Transaction, tables: Tables, *, last: int | None = None)
         minute = row.log_time[: len("YYYY-MM-DD HH:MM")]
         found[minute] = found.get(minute, 0) + row.log_count
     return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bucket:
+    """Lines of the result in equal steps of time."""
+
+    first_minute: datetime
+    """Its first minute, on the lines' own clock."""
+    lines: int
+    """Lines of all its minutes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mark:
+    """How lines of a minute were counted, where that is special."""
+
+    minute: datetime
+    """The minute."""
+    replayed: bool
+    """Whether a replay has counted some of them."""
+    outdated: bool
+    """Whether some were counted under other rules than today's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Marks:
+    """The marked minutes of a span."""
+
+    found: list[Mark]
+    """In order of minutes."""
+    since: datetime | None
+    """The minute from which on it is known; None for the whole span."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MinutePart:
+    """What one live segment contributes to a minute."""
+
+    segment_id: int
+    """The segment."""
+    batch_id: int
+    """Its batch."""
+    kind: BatchKind
+    """Whether a replay has counted it."""
+    range: OffsetRange
+    """What it has read."""
+    lines: int
+    """Its lines in this minute."""
+
+
+Span = tuple[datetime, datetime]
+"""A first minute, and the first one after the span."""
+
+
+def latest_minute(
+    tx: Transaction, tables: Tables, until: datetime | None = None
+) -> datetime | None:
+    """The last minute of the result, or of what it has before ``until``; None without one."""
+    where, values = ("", ()) if until is None else (f" where `{TIME}` < %s", (until,))
+    latest: datetime | None = tx.scalar(
+        f"select max(`{TIME}`) from `{tables.result}`{where}", values
+    )
+    return latest
+
+
+def buckets(tx: Transaction, tables: Tables, span: Span, step: timedelta) -> list[Bucket]:
+    """The lines of a span in steps that begin with its first minute; empty ones left out."""
+    first, seconds = span[0], int(step.total_seconds())
+    found = tx.pairs(
+        f"select timestampdiff(second, %s, `{TIME}`) div {seconds:d} as `bucket$`,"
+        f" sum(`{LINES}`) from `{tables.result}`"
+        f" where `{TIME}` >= %s and `{TIME}` < %s group by `bucket$` order by `bucket$`",
+        (first, *span),
+    )
+    return [
+        Bucket(first_minute=first + int(number) * step, lines=int(lines))
+        for number, lines in found.items()
+    ]
+
+
+MARKED_BATCHES_MAX: Final = 1_000
+MARKED_ROWS_MAX: Final = 8_000
+"""Bounds of what is looked through for marks."""
+
+
+def marks(tx: Transaction, tables: Tables, pipeline: str, fingerprint: str, span: Span) -> Marks:
+    """The minutes of a span that a replay or other rules have counted.
+
+    Nearly always few batches are replays or under other rules: then their contributions are read.
+    Otherwise those of the span are, the latest ones.
+
+    Args:
+        tx: An open transaction.
+        tables: The pipeline's tables.
+        pipeline: The pipeline.
+        fingerprint: Of today's rules (:func:`tally.aggregates.fingerprint.fingerprint`).
+        span: The minutes.
+    """
+    special = _special_batches(tx, pipeline, fingerprint)
+    if special is not None and (found := _marks_of(tx, tables, special, span)) is not None:
+        return Marks(found=found, since=None)
+    since = _marked_since(tx, tables, span)
+    known = (since or span[0], span[1])
+    return Marks(found=_marks_in(tx, tables, pipeline, fingerprint, known), since=since)
+
+
+def _special_batches(
+    tx: Transaction, pipeline: str, fingerprint: str
+) -> dict[int, tuple[bool, bool]] | None:
+    """The batches that are replays, or under other rules, and which of both; None for too many."""
+    limit = f"limit {MARKED_BATCHES_MAX + 1:d}"
+    rows = tx.rows(
+        "(select batch_id, 1 as is_replayed, format_fingerprint <> %s as is_outdated from batch"
+        f" where pipeline = %s and kind = 'replay' and state = 'committed' {limit})"
+        " union all (select batch_id, 0, 1 from batch"
+        f" where pipeline = %s and format_fingerprint < %s and kind = 'ingest' {limit})"
+        " union all (select batch_id, 0, 1 from batch"
+        f" where pipeline = %s and format_fingerprint > %s and kind = 'ingest' {limit})",
+        (fingerprint, pipeline, pipeline, fingerprint, pipeline, fingerprint),
+    )
+    if len(rows) > MARKED_BATCHES_MAX:
+        return None
+    return {row["batch_id"]: (bool(row["is_replayed"]), bool(row["is_outdated"])) for row in rows}
+
+
+def _marks_of(
+    tx: Transaction, tables: Tables, batches: Mapping[int, tuple[bool, bool]], span: Span
+) -> list[Mark] | None:
+    """The marks that some batches make; None when they have too many contributions."""
+    if not batches:
+        return []
+    rows = tx.rows(
+        f"select straight_join s.batch_id, c.`{TIME}` as minute from segment s"
+        f" join `{tables.contributions}` c on c.segment_id = s.segment_id"
+        f" where s.batch_id in %s and s.state = 'live' and c.`{TIME}` >= %s and c.`{TIME}` < %s"
+        f" limit {MARKED_ROWS_MAX + 1:d}",
+        (list(batches), *span),
+    )
+    if len(rows) > MARKED_ROWS_MAX:
+        return None
+    found: dict[datetime, tuple[bool, bool]] = {}
+    for row in rows:
+        before, mark = found.get(row["minute"], (False, False)), batches[row["batch_id"]]
+        found[row["minute"]] = (before[0] or mark[0], before[1] or mark[1])
+    return [
+        Mark(minute=minute, replayed=replayed, outdated=outdated)
+        for minute, (replayed, outdated) in sorted(found.items())
+    ]
+
+
+def _marked_since(tx: Transaction, tables: Tables, span: Span) -> datetime | None:
+    """The first minute from which on all contributions are read; None for the whole span."""
+    found, since = tx.one(
+        f"select count(*) as found, min(at) as since from (select `{TIME}` as at"
+        f" from `{tables.contributions}` where `{TIME}` >= %s and `{TIME}` < %s"
+        f" order by `{TIME}` desc limit {MARKED_ROWS_MAX:d}) as latest",
+        span,
+    ).values()
+    # Of the first minute some may be missing.
+    return None if found < MARKED_ROWS_MAX else since + timedelta(minutes=1)
+
+
+def _marks_in(
+    tx: Transaction, tables: Tables, pipeline: str, fingerprint: str, span: Span
+) -> list[Mark]:
+    """The marks that the contributions of a span make."""
+    rows = tx.rows(
+        f"select c.`{TIME}` as minute, max(b.kind = 'replay') as is_replayed,"
+        " max(b.format_fingerprint <> %s) as is_outdated"
+        " from segment s join batch b using (batch_id)"
+        f" join `{tables.contributions}` c using (segment_id)"
+        f" where c.`{TIME}` >= %s and c.`{TIME}` < %s and s.state = 'live' and b.pipeline = %s"
+        " and (b.kind = 'replay' or b.format_fingerprint <> %s)"
+        f" group by c.`{TIME}` order by c.`{TIME}`",
+        (fingerprint, *span, pipeline, fingerprint),
+    )
+    return [
+        Mark(
+            minute=row["minute"],
+            replayed=bool(row["is_replayed"]),
+            outdated=bool(row["is_outdated"]),
+        )
+        for row in rows
+    ]
+
+
+PARTS_MAX: Final = 50
+"""The largest number of segments that are shown of a minute."""
+
+
+def parts_of_minute(
+    tx: Transaction, tables: Tables, pipeline: str, minute: datetime
+) -> list[MinutePart]:
+    """What is behind a minute: live segments with lines of it, most lines first.
+
+    Folded segments are not among them: of them only a sum is known.
+    """
+    of_part = columns(MinutePart, "s", kind="b.kind", lines=f"sum(c.`{LINES}`)")
+    return records(
+        tx,
+        MinutePart,
+        f"select {of_part} from segment s join batch b using (batch_id)"
+        " join topic_incarnation i using (incarnation_id)"
+        f" join `{tables.contributions}` c using (segment_id)"
+        f" where c.`{TIME}` = %s and s.state = 'live' and b.pipeline = %s"
+        f" group by s.segment_id order by sum(c.`{LINES}`) desc, s.segment_id limit {PARTS_MAX:d}",
+        (minute, pipeline),
+    )
+
+
+def folded_lines(tx: Transaction, tables: Tables, pipeline: str, minute: datetime) -> int:
+    """Lines of a minute of which only the sum is known, as their segments were folded."""
+    lines = tx.scalar(
+        f"select sum(`{LINES}`) from `{tables.folded}` where pipeline = %s and `{TIME}` = %s",
+        (pipeline, minute),
+    )
+    return int(lines or 0)
+
+
+def count_touched(tx: Transaction, tables: Tables, batch_id: int) -> tuple[int, int]:
+    """How many minutes, and how many rows of minutes and labels, the batch's segments touch."""
+    minutes, rows = tx.one(
+        f"select count(distinct c.`{TIME}`) as minutes,"
+        f" count(distinct {listed(tables.keys, 'c')}) as rows_touched"
+        f" from `{tables.contributions}` c join segment s on s.segment_id = c.segment_id"
+        " where s.batch_id = %s",
+        (batch_id,),
+    ).values()
+    return minutes, rows
+
+
+def top_rows(tx: Transaction, tables: Tables, batch_id: int, limit: int) -> list[ResultRow]:
+    """The rows to which the batch contributed most lines, with its part of them, most first."""
+    rows = tx.rows(
+        f"select {listed(tables.keys, 'c')}, {summed(tables.sums, 'c')}"
+        f" from `{tables.contributions}` c join segment s on s.segment_id = c.segment_id"
+        " where s.batch_id = %s"
+        f" group by {listed(tables.keys, 'c')}"
+        f" order by sum(c.`{LINES}`) desc, {listed(tables.keys, 'c')} limit %s",
+        (batch_id, limit),
+    )
+    return [result_row(tables, row) for row in rows]

@@ -1,15 +1,15 @@
-"""By which rules batches were counted, told by their fingerprints. Changes nothing."""
+"""By which rules batches were counted, as their fingerprints show. Changes nothing."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final
+from typing import Final
 
-from tally.ledger.rows import partition_of
+from tally.ledger.positions import PartitionRecord
+from tally.ledger.rows import columns, record, records
 from tally.ledger.tables import Tables
-from tally.model import TopicPartition
-from tally.mysql.transactions import Row, Transaction
+from tally.mysql.transactions import Transaction
 
 # Recent enough to describe the pipeline as it is now, and many enough for a quiet pipeline.
 RECENT_PLANS: Final = 20
@@ -58,21 +58,16 @@ def recently_understood(tx: Transaction, pipeline: str, fingerprint: str, since:
         fingerprint: Of the rule (:func:`tally.aggregates.fingerprint.fingerprint`).
         since: Their first batch (:func:`first_recent`).
     """
-    row = tx.row(
-        "select coalesce(sum(s.records), 0) as records, coalesce(sum(s.malformed), 0) as malformed,"
-        " coalesce(sum(s.matched), 0) as matched,"
-        " coalesce(sum(s.continuations), 0) as continuations"
+    row = tx.one(
+        "select sum(s.records) as records, sum(s.malformed) as malformed,"
+        " sum(s.continuations) as continuations, sum(s.matched) as matched"
         f" from batch b join segment s using (batch_id) {_RECENT} and b.format_fingerprint = %s",
         (pipeline, since, fingerprint),
     )
-    if row is None or not row["records"]:
+    if not row["records"]:
         return NOTHING_READ
-    return Understood(
-        records=int(row["records"]),
-        malformed=int(row["malformed"]),
-        continuations=int(row["continuations"]),
-        has_matched=bool(row["matched"]) or _has_matched(tx, pipeline, fingerprint),
-    )
+    has_matched = bool(row["matched"]) or _has_matched(tx, pipeline, fingerprint)
+    return record(Understood, row, has_matched=has_matched)
 
 
 def alternating(tx: Transaction, pipeline: str, since: int) -> tuple[str, ...]:
@@ -114,24 +109,24 @@ def first_recent(tx: Transaction, pipeline: str) -> int:
     A plan is one transaction, so its batches have one ``planned_at``. It has at most one of each
     partition, which limits what is looked at.
     """
-    known = tx.row(
-        "select count(*) as partitions from topic_incarnation"
+    partitions = tx.scalar(
+        "select count(*) from topic_incarnation"
         " join partition_offset using (incarnation_id)"
         " where pipeline = %s and state = 'current'",
         (pipeline,),
     )
-    row = tx.row(
-        "select min(first) as first from (select min(batch_id) as first from"
+    first = tx.scalar(
+        "select min(first) from (select min(batch_id) as first from"
         "   (select batch_id, planned_at from batch where pipeline = %s and kind = 'ingest'"
         "    and state = 'committed' order by batch_id desc limit %s) as latest"
         f" group by planned_at order by first desc limit {RECENT_PLANS}) as plans",
-        (pipeline, RECENT_PLANS * (known["partitions"] if known else 0)),
+        (pipeline, RECENT_PLANS * partitions),
     )
-    return (row and row["first"]) or 0
+    return first or 0
 
 
 def _has_matched(tx: Transaction, pipeline: str, fingerprint: str) -> bool:
-    found = tx.row(
+    found = tx.scalar(
         "select 1 from batch b join segment s using (batch_id) where b.pipeline = %s"
         " and b.state = 'committed' and b.format_fingerprint = %s and s.matched > 0 limit 1",
         (pipeline, fingerprint),
@@ -147,13 +142,13 @@ def records_committed_since(tx: Transaction, pipeline: str, since: datetime) -> 
         pipeline: The pipeline.
         since: The time, with its zone.
     """
-    row = tx.row(
-        "select coalesce(sum(s.records), 0) as records from batch b join segment s using (batch_id)"
+    found = tx.scalar(
+        "select sum(s.records) from batch b join segment s using (batch_id)"
         " where b.pipeline = %s and b.kind = 'ingest' and b.state = 'committed'"
         " and b.committed_at >= %s",
-        (pipeline, since.astimezone(UTC).replace(tzinfo=None)),
+        (pipeline, since),
     )
-    return int(row["records"]) if row else 0
+    return int(found or 0)
 
 
 def records_in_sound_batches(
@@ -170,8 +165,8 @@ def records_in_sound_batches(
         max_ratio: The share, 0 to 1.
         least_matched: How many lines a batch must have matched.
     """
-    row = tx.row(
-        "select coalesce(sum(records), 0) as records from ("
+    found = tx.scalar(
+        "select sum(records) from ("
         "  select sum(s.records) as records, sum(s.malformed) as malformed,"
         "  sum(s.matched) as matched, sum(s.records - coalesce(s.continuations, 0)) as lines_read"
         "  from batch b join segment s using (batch_id) where b.pipeline = %s"
@@ -179,52 +174,36 @@ def records_in_sound_batches(
         " where malformed <= lines_read * %s and matched >= %s",
         (pipeline, fingerprint, max_ratio, least_matched),
     )
-    return int(row["records"]) if row else 0
+    return int(found or 0)
 
 
 def replaces_only(tx: Transaction, batch_id: int, fingerprint: str) -> bool:
     """Whether a batch is to replace something, and all of it was counted under a rule."""
-    row = tx.row(
+    segments, same = tx.one(
         "select count(*) as segments, coalesce(sum(b.format_fingerprint = %s), 0) as same"
         " from segment s join replacement r using (segment_id)"
         " join segment o on o.segment_id = r.replaced_id join batch b on b.batch_id = o.batch_id"
         " where s.batch_id = %s",
         (fingerprint, batch_id),
-    )
-    return row is not None and 0 < row["segments"] == row["same"]
+    ).values()
+    return bool(0 < segments == same)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Origin:
-    """A partition of a topic generation."""
-
-    partition: TopicPartition
-    """Where its records are."""
-    topic_id: str
-    """Kafka's id of the topic that they were read from."""
-    cluster_id: str
-    """The cluster that it was on."""
-    is_current: bool
-    """Whether the ledger follows that topic, so that a replay can read it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OtherOffsets(Origin):
+class OtherOffsets(PartitionRecord):
     """Offsets of a partition that are counted under other rules than today's."""
 
-    incarnation_id: int
-    """The ledger's key of the topic generation."""
     offsets: int
     """How many."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OtherRule(Origin):
+class OtherRule(PartitionRecord):
     """Lines of a minute that one partition contributed under another rule than today's."""
 
     log_time: str
     """The minute, ``YYYY-MM-DD HH:MM:00``."""
-    fingerprint: str
+    format_fingerprint: str
     """Of that rule."""
     from_offset: int
     """The first offset of the earliest segment with such lines."""
@@ -246,10 +225,17 @@ def other_rules(
         first: The first minute, ``YYYY-MM-DD HH:MM:00``.
         last: The last one, itself included.
     """
-    rows = tx.rows(
-        "select c.log_time, b.format_fingerprint, i.topic, s.partition_id, i.topic_id,"
-        " i.cluster_id, i.state = 'current' as is_current, min(s.from_offset) as from_offset"
-        " from batch b join segment s using (batch_id)"
+    of_rule = columns(
+        OtherRule,
+        "s",
+        log_time="c.log_time",
+        format_fingerprint="b.format_fingerprint",
+        from_offset="min(s.from_offset)",
+    )
+    return records(
+        tx,
+        OtherRule,
+        f"select {of_rule} from batch b join segment s using (batch_id)"
         " join topic_incarnation i using (incarnation_id)"
         f" join `{tables.contributions}` c using (segment_id)"
         " where b.pipeline = %s and b.state = 'committed' and b.format_fingerprint <> %s"
@@ -258,15 +244,6 @@ def other_rules(
         " order by c.log_time, b.format_fingerprint, i.topic, s.partition_id",
         (pipeline, fingerprint, first, last),
     )
-    return [
-        OtherRule(
-            **_origin(row),
-            log_time=str(row["log_time"]),
-            fingerprint=row["format_fingerprint"],
-            from_offset=row["from_offset"],
-        )
-        for row in rows
-    ]
 
 
 def other_offsets(tx: Transaction, pipeline: str, fingerprint: str) -> list[OtherOffsets]:
@@ -277,19 +254,14 @@ def other_offsets(tx: Transaction, pipeline: str, fingerprint: str) -> list[Othe
         pipeline: The pipeline.
         fingerprint: Of today's rule.
     """
-    rows = tx.rows(
-        "select i.topic, s.partition_id, i.topic_id, i.cluster_id, i.incarnation_id,"
-        " i.state = 'current' as is_current, sum(s.until_offset - s.from_offset) as offsets"
+    return records(
+        tx,
+        OtherOffsets,
+        f"select {columns(OtherOffsets, 's', offsets='sum(s.until_offset - s.from_offset)')}"
         f" {_UNDER_OTHERS} group by i.incarnation_id, s.partition_id"
         " order by i.incarnation_id, s.partition_id",
         (pipeline, fingerprint),
     )
-    return [
-        OtherOffsets(
-            **_origin(row), incarnation_id=row["incarnation_id"], offsets=int(row["offsets"])
-        )
-        for row in rows
-    ]
 
 
 def other_offsets_from_before(
@@ -304,12 +276,12 @@ def other_offsets_from_before(
         other: The partition.
         earliest: The first offset that Kafka holds.
     """
-    row = tx.row(
-        f"select coalesce(sum(s.until_offset - s.from_offset), 0) as offsets {_UNDER_OTHERS}"
+    found = tx.scalar(
+        f"select sum(s.until_offset - s.from_offset) {_UNDER_OTHERS}"
         " and s.incarnation_id = %s and s.partition_id = %s and s.from_offset < %s",
-        (pipeline, fingerprint, other.incarnation_id, other.partition.partition, earliest),
+        (pipeline, fingerprint, other.generation_id, other.partition.partition, earliest),
     )
-    return int(row["offsets"]) if row else 0
+    return int(found or 0)
 
 
 _UNDER_OTHERS: Final = (
@@ -317,15 +289,6 @@ _UNDER_OTHERS: Final = (
     " where b.pipeline = %s and b.state = 'committed' and b.format_fingerprint <> %s"
     " and s.state = 'live'"
 )
-
-
-def _origin(row: Row) -> dict[str, Any]:
-    return {
-        "partition": partition_of(row),
-        "topic_id": row["topic_id"],
-        "cluster_id": row["cluster_id"],
-        "is_current": bool(row["is_current"]),
-    }
 
 
 def folded_minutes(
@@ -340,9 +303,9 @@ def folded_minutes(
         first: The first minute, ``YYYY-MM-DD HH:MM:00``.
         last: The last one, itself included.
     """
-    rows = tx.rows(
+    found = tx.scalars(
         f"select distinct log_time from `{tables.folded}`"
         " where pipeline = %s and log_time between %s and %s",
         (pipeline, first, last),
     )
-    return {str(row["log_time"]) for row in rows}
+    return set(map(str, found))

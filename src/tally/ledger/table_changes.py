@@ -14,9 +14,9 @@ from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
 from tally.errors import ConfigError, SchemaError
 from tally.ledger.contributions import copy_shared
+from tally.ledger.line_sets import check_lines
 from tally.ledger.positions import check_owner, lock_pipeline
-from tally.ledger.row_sets import check_lines
-from tally.ledger.shapes import PRIMARY, exact_collation, read_shape
+from tally.ledger.schema import PRIMARY, exact_collation, read_shape
 from tally.ledger.tables import (
     SHARED_CONTRIBUTIONS,
     SHARED_FOLDED,
@@ -130,14 +130,12 @@ def create_index(database: Database, pipeline: Pipeline) -> list[str]:
 
 
 def _has_index(tx: Transaction, table: str) -> bool:
-    return (
-        tx.row(
-            "select 1 from information_schema.statistics where table_schema = database()"
-            " and table_name = %s and index_name = %s limit 1",
-            (table, MINUTE_INDEX),
-        )
-        is not None
+    found = tx.scalar(
+        "select 1 from information_schema.statistics where table_schema = database()"
+        " and table_name = %s and index_name = %s limit 1",
+        (table, MINUTE_INDEX),
     )
+    return found is not None
 
 
 def check_preparation(database: Database, pipeline: Pipeline) -> Tables | None:
@@ -236,7 +234,7 @@ def _check_room(key: str, labels: tuple[LabelColumn, ...]) -> None:
 
 
 def _check_indexes(tx: Transaction, table: str, key: tuple[str, ...]) -> None:
-    """Raise if rows that a longer key tells apart would be one by another unique index."""
+    """Raise if another unique index would merge rows that differ in a longer key."""
     shape = read_shape(tx, table)
     others = {} if shape is None else {n: of for n, of in shape.joining.items() if n != PRIMARY}
     for name, parts in others.items():
@@ -286,7 +284,7 @@ def _widen(tx: Transaction, table: str, key: tuple[str, ...], wanted: Tables) ->
 def _refer_to_segments(tx: Transaction, contributions: str) -> None:
     """Add the foreign key to segments, which LIKE does not copy."""
     name = f"{contributions}_of"
-    there = tx.row(
+    there = tx.scalar(
         "select constraint_name from information_schema.table_constraints"
         " where table_schema = database() and table_name = %s and constraint_type = 'FOREIGN KEY'",
         (contributions,),
@@ -309,10 +307,5 @@ def _switch(tx: Transaction, pipeline: Pipeline, wanted: Tables) -> None:
         copy_shared(tx, before, wanted, pipeline.name)
     tx.execute(
         "update pipeline set result_table = %s, labels = %s, measure = %s where pipeline = %s",
-        (
-            recorded_name(wanted),
-            recorded_labels(wanted.labels),
-            pipeline.measure,
-            pipeline.name,
-        ),
+        (recorded_name(wanted), recorded_labels(wanted.labels), pipeline.measure, pipeline.name),
     )

@@ -16,7 +16,7 @@ from tally.config.names import tables_beside
 from tally.config.pipeline import Pipeline
 from tally.errors import ConfigError, SchemaError
 from tally.formatting import plural
-from tally.ledger.shapes import exact_collation, read_shape, visible_tables, why_no_counts
+from tally.ledger.schema import exact_collation, read_shape, visible_tables, why_no_counts
 from tally.mysql.transactions import Row, Transaction
 
 SHARED_CONTRIBUTIONS: Final = "segment_count"
@@ -106,7 +106,10 @@ def summed(columns: Sequence[str], table: str = "") -> str:
 
 def find_tables(tx: Transaction, pipeline: str) -> Tables | None:
     """The tables of a pipeline; None before its first plan."""
-    row = tx.row(f"{_SELECT} where p.pipeline = %s", (pipeline,))
+    row = tx.row(
+        "select result_table, labels, measure, rows_table from pipeline where pipeline = %s",
+        (pipeline,),
+    )
     return None if row is None else _tables(row)
 
 
@@ -121,19 +124,17 @@ def tables_of(tx: Transaction, pipeline: str) -> Tables:
     Raises:
         SchemaError: The ledger does not know the pipeline.
     """
-    return _known(tx.row(f"{_SELECT} where p.pipeline = %s", (pipeline,)), f"pipeline {pipeline}")
-
-
-def tables_of_batch(tx: Transaction, batch_id: int) -> Tables:
-    """The tables that a batch counts into."""
-    found = tx.row(f"{_SELECT} join batch b using (pipeline) where b.batch_id = %s", (batch_id,))
-    return _known(found, f"batch {batch_id}")
+    found = find_tables(tx, pipeline)
+    if found is None:
+        raise SchemaError(f"the ledger has no pipeline {pipeline}", next_step="tally migrate")
+    return found
 
 
 def tables_of_replay(tx: Transaction, replay_id: int) -> Tables:
     """The tables that a replay counts into."""
-    found = tx.row(f"{_SELECT} join replay r using (pipeline) where r.replay_id = %s", (replay_id,))
-    return _known(found, f"replay {replay_id}")
+    return tables_of(
+        tx, tx.scalar("select pipeline from replay where replay_id = %s", (replay_id,))
+    )
 
 
 def check_tables(tx: Transaction, tables: Tables, pipeline: Pipeline) -> None:
@@ -204,15 +205,14 @@ def check_idle(tx: Transaction, pipeline: str, what: str = "labels and measure")
     Raises:
         SchemaError: One is, and ``what`` changes between batches only.
     """
-    rows = tx.rows(
+    found = tx.pairs(
         "select batch_id, replay_id from batch where pipeline = %s and state = 'planned'"
         " order by batch_id",
         (pipeline,),
     )
-    if rows:
-        ids = [row["batch_id"] for row in rows]
+    if ids := list(found):
         abandon = ", ".join(f"tally abandon {batch_id} --reason '…'" for batch_id in ids)
-        replays = sorted({row["replay_id"] for row in rows} - {None})
+        replays = sorted(set(found.values()) - {None})
         again = f"request replay {', '.join(map(str, replays))} again" if replays else "tally run"
         raise SchemaError(
             f"pipeline {pipeline}: {plural(len(ids), 'open batch')}: {', '.join(map(str, ids))}; "
@@ -292,7 +292,7 @@ def _why_not_free(tx: Transaction, table: str, first: tuple[str, ...]) -> str:
     if wrong := why_no_counts(shape, first, exact_collation(tx)):
         return wrong
     # The name was validated with the configuration.
-    has_rows = tx.row(f"select 1 from `{table}` limit 1") is not None
+    has_rows = tx.scalar(f"select 1 from `{table}` limit 1") is not None
     return "has rows that the ledger knows nothing of" if has_rows else ""
 
 
@@ -304,15 +304,6 @@ def recorded_name(tables: Tables) -> str:
 def recorded_labels(labels: Sequence[LabelColumn]) -> str:
     """Label columns as the ledger records them, in JSON."""
     return json.dumps([[label.column, label.chars, label.is_used] for label in labels])
-
-
-_SELECT: Final = "select p.result_table, p.labels, p.measure, p.rows_table from pipeline p"
-
-
-def _known(row: Row | None, what: str) -> Tables:
-    if row is None:
-        raise SchemaError(f"the ledger has no {what}", next_step="tally migrate")
-    return _tables(row)
 
 
 def _tables(row: Row) -> Tables:

@@ -5,10 +5,10 @@ from contextlib import suppress
 from tally.config.names import RESERVED_TABLES
 from tally.config.settings import Settings
 from tally.context import results_database
-from tally.deliveries.choice import store_by
-from tally.deliveries.set_store import SetStore
+from tally.deliveries.set_store import SetStore, store_by
 from tally.errors import ConfigError, SchemaError, TallyError
-from tally.ledger.row_sets import has_lines
+from tally.ledger.line_sets import has_lines
+from tally.ledger.schema import check_version
 from tally.ledger.table_changes import (
     FIRST_RESULT,
     check_preparation,
@@ -20,7 +20,6 @@ from tally.ledger.table_changes import (
     result_tables,
 )
 from tally.ledger.tables import check_idle, gone_error
-from tally.ledger.version import check_version
 from tally.mysql import migrations
 from tally.mysql.transactions import Database, table_names
 

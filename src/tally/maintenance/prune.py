@@ -13,15 +13,16 @@ from functools import partial
 from tally.context import Context
 from tally.deliveries.kept_lines import delivery_of
 from tally.ledger.folding import (
-    Foldable,
     Folded,
     fold_partition,
     foldable_partitions,
     forget_history,
 )
-from tally.ledger.version import check_version
+from tally.ledger.positions import PartitionRecord
+from tally.ledger.schema import check_version
 from tally.model import KafkaSnapshot
 from tally.mysql.transactions import Transaction
+from tally.planning.serving import topic_of
 
 Progress = Callable[[int, int], None]
 
@@ -115,7 +116,7 @@ def _until_done(ctx: Context, work: Callable[[Transaction], Folded], *, dry_run:
             return total
 
 
-def _limit(where: Foldable, kafka: KafkaSnapshot) -> tuple[int | None, bool]:
+def _limit(where: PartitionRecord, kafka: KafkaSnapshot) -> tuple[int | None, bool]:
     """The first offset that Kafka still holds, and whether that is known.
 
     A topic that is missing, or was replaced by another generation, may come back: it is not pruned
@@ -123,8 +124,8 @@ def _limit(where: Foldable, kafka: KafkaSnapshot) -> tuple[int | None, bool]:
     """
     if not where.is_current:
         return None, True
-    topic = kafka.topics.get(where.partition.topic)
-    if topic is None or (topic.topic_id, kafka.cluster_id) != (where.topic_id, where.cluster_id):
+    topic = topic_of(kafka, where.partition.topic, where)
+    if topic is None:
         return 0, False
     held = topic.partitions.get(where.partition.partition)
     return (0, False) if held is None else (held.earliest, True)

@@ -1,15 +1,17 @@
 """Opening a connection to MySQL; no other module does.
 
 A connection belongs to one transaction at a time and never reconnects by itself: PyMySQL does so
-only in a ``ping`` that is told to, and none is. A transaction that has lost its connection is
+only in a ``ping`` that asks for it, and none does. A transaction that has lost its connection is
 therefore rolled back as a whole.
 """
 
 import ssl
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final
 
 import pymysql
+from pymysql.converters import conversions, escape_datetime
 from pymysql.cursors import DictCursor
 
 from tally.config.servers import MySQLSettings, key_of, trusting
@@ -44,6 +46,7 @@ def connect(settings: MySQLSettings, **options: Any) -> "pymysql.Connection[Any]
         "write_timeout": settings.statement_timeout_s,
         "autocommit": False,
         "cursorclass": DictCursor,
+        "conv": {**conversions, datetime: _in_utc},
         **_tls_options(settings),
         "sql_mode": "TRADITIONAL",
         "init_command": (
@@ -58,6 +61,11 @@ def connect(settings: MySQLSettings, **options: Any) -> "pymysql.Connection[Any]
     where = f"{settings.user}@{settings.host}:{settings.port}"
     with our_errors(where, settings.section):
         return _Connection(**arguments)
+
+
+def _in_utc(moment: datetime, mapping: Any = None) -> str:
+    """A time for a ``datetime`` column: one with a zone in UTC, another as it is."""
+    return escape_datetime(moment.astimezone(UTC) if moment.tzinfo else moment, mapping)
 
 
 def connect_to_read(settings: MySQLSettings) -> "pymysql.Connection[Any]":

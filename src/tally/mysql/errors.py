@@ -33,104 +33,96 @@ _QUERY_TIMED_OUT: Final = 3024
 _STATEMENT_TIMED_OUT: Final = 1969  # MariaDB
 
 _KEY: Final = re.compile(r"\bmysql\.(\w+)")
-_LOGIN_REFUSED: Final = frozenset({ER.ACCESS_DENIED_ERROR, _ACCESS_DENIED_NO_PASSWORD})
+_LOGIN_REFUSED: Final = (ER.ACCESS_DENIED_ERROR, _ACCESS_DENIED_NO_PASSWORD)
 
 # Our error and its next step for MySQL's error numbers; all others are StatementErrors.
-_TRANSLATIONS: Final[Sequence[tuple[frozenset[int], type[TallyError], str]]] = (
+_TRANSLATIONS: Final[Sequence[tuple[tuple[int, ...], type[TallyError], str]]] = (
     (
-        frozenset(
-            {
-                ER.ACCESS_DENIED_ERROR,
-                ER.DBACCESS_DENIED_ERROR,
-                _ACCESS_DENIED_NO_PASSWORD,
-            }
+        (
+            ER.ACCESS_DENIED_ERROR,
+            ER.DBACCESS_DENIED_ERROR,
+            _ACCESS_DENIED_NO_PASSWORD,
         ),
         AccessDeniedError,
         "check mysql.user, its password and its grants",
     ),
     (
-        frozenset(
-            {
-                ER.TABLEACCESS_DENIED_ERROR,
-                ER.COLUMNACCESS_DENIED_ERROR,
-                ER.SPECIFIC_ACCESS_DENIED_ERROR,
-                ER.PROCACCESS_DENIED_ERROR,
-            }
+        (
+            ER.TABLEACCESS_DENIED_ERROR,
+            ER.COLUMNACCESS_DENIED_ERROR,
+            ER.SPECIFIC_ACCESS_DENIED_ERROR,
+            ER.PROCACCESS_DENIED_ERROR,
         ),
         AccessDeniedError,
         "grant mysql.user what it lacks: tally doctor lists every missing right",
     ),
     (
-        frozenset({ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR, ER.SP_DOES_NOT_EXIST}),
+        (ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR, ER.SP_DOES_NOT_EXIST),
         SchemaError,
         "tally migrate; where the loading of a backup broke off, load it whole",
     ),
     (
-        frozenset({ER.BAD_DB_ERROR}),
+        (ER.BAD_DB_ERROR,),
         SchemaError,
         "create the database that mysql.database names, then: tally migrate",
     ),
     (
-        frozenset(
-            {
-                ER.LOCK_DEADLOCK,
-                ER.LOCK_WAIT_TIMEOUT,
-                ER.TABLE_DEF_CHANGED,  # a table that was rebuilt after the snapshot was taken
-                _ROLLED_BACK_BY_GROUP,
-            }
+        (
+            ER.LOCK_DEADLOCK,
+            ER.LOCK_WAIT_TIMEOUT,
+            ER.TABLE_DEF_CHANGED,  # a table that was rebuilt after the snapshot was taken
+            _ROLLED_BACK_BY_GROUP,
         ),
         TransactionRetryError,
         "run it again",
     ),
     (
-        frozenset({ER.OPTION_PREVENTS_STATEMENT, _READ_ONLY_TRANSACTION, _READ_ONLY_MODE}),
+        (ER.OPTION_PREVENTS_STATEMENT, _READ_ONLY_TRANSACTION, _READ_ONLY_MODE),
         MySQLUnavailableError,
         "wait for the fail-over to end, or point mysql.host at the writable server",
     ),
     (
-        frozenset({ER.DISK_FULL, ER.RECORD_FILE_FULL, ER.ERROR_ON_WRITE}),
+        (ER.DISK_FULL, ER.RECORD_FILE_FULL, ER.ERROR_ON_WRITE),
         StatementError,
         "free disk space on the MySQL server, then run it again",
     ),
     (
         # The configuration keeps the values of all other numeric columns in range.
-        frozenset({ER.WARN_DATA_OUT_OF_RANGE}),
+        (ER.WARN_DATA_OUT_OF_RANGE,),
         CountOverflowError,
         "give the result table a wider column: docs/runbook.md, count-overflow",
     ),
     (
-        frozenset({_QUERY_TIMED_OUT, _STATEMENT_TIMED_OUT}),
+        (_QUERY_TIMED_OUT, _STATEMENT_TIMED_OUT),
         StatementError,
         "ask for less at once: a shorter span, one batch or one partition",
     ),
     (
-        frozenset({ER.NET_PACKET_TOO_LARGE}),
+        (ER.NET_PACKET_TOO_LARGE,),
         StatementError,
         "raise max_allowed_packet on the MySQL server, or lower dead_letter_max_bytes",
     ),
     (
-        frozenset(
-            {
-                CR.CR_CONNECTION_ERROR,
-                CR.CR_CONN_HOST_ERROR,
-                CR.CR_UNKNOWN_HOST,
-                CR.CR_SERVER_GONE_ERROR,
-                CR.CR_SERVER_LOST,
-                CR.CR_SERVER_LOST_EXTENDED,
-                ER.CON_COUNT_ERROR,
-                ER.HOST_IS_BLOCKED,
-                ER.SERVER_SHUTDOWN,
-                ER.TOO_MANY_USER_CONNECTIONS,
-                ER.ABORTING_CONNECTION,
-                ER.NET_READ_ERROR,
-                ER.NET_READ_INTERRUPTED,
-                ER.NET_ERROR_ON_WRITE,
-                ER.NET_WRITE_INTERRUPTED,
-                ER.QUERY_INTERRUPTED,
-                ER.ERROR_DURING_COMMIT,
-                _CONNECTION_KILLED,
-                _CLIENT_TIMED_OUT,
-            }
+        (
+            CR.CR_CONNECTION_ERROR,
+            CR.CR_CONN_HOST_ERROR,
+            CR.CR_UNKNOWN_HOST,
+            CR.CR_SERVER_GONE_ERROR,
+            CR.CR_SERVER_LOST,
+            CR.CR_SERVER_LOST_EXTENDED,
+            ER.CON_COUNT_ERROR,
+            ER.HOST_IS_BLOCKED,
+            ER.SERVER_SHUTDOWN,
+            ER.TOO_MANY_USER_CONNECTIONS,
+            ER.ABORTING_CONNECTION,
+            ER.NET_READ_ERROR,
+            ER.NET_READ_INTERRUPTED,
+            ER.NET_ERROR_ON_WRITE,
+            ER.NET_WRITE_INTERRUPTED,
+            ER.QUERY_INTERRUPTED,
+            ER.ERROR_DURING_COMMIT,
+            _CONNECTION_KILLED,
+            _CLIENT_TIMED_OUT,
         ),
         MySQLUnavailableError,
         "",

@@ -57,10 +57,9 @@ def pending(database: Database) -> list[str]:
     """Names of the migrations that the database does not have yet, in order."""
     try:
         with database.transaction(read_only=True) as tx:
-            rows = tx.rows(f"select migration_id from {MIGRATIONS_TABLE}")
+            applied = tx.scalars(f"select migration_id from {MIGRATIONS_TABLE}")
     except SchemaError:
-        rows = []
-    applied = {row["migration_id"] for row in rows}
+        applied = []
     return [migration.id for migration in _migrations() if migration.id not in applied]
 
 
@@ -86,8 +85,7 @@ def one_at_a_time(database: Database) -> Iterator[None]:
         # The lock's connection is idle while the migrations run on another one.
         tx.execute(f"set session wait_timeout = {LONGEST_S}")
         lock = (_lock_name(database.settings), LOCK_PATIENCE_S)
-        row = tx.row("select get_lock(%s, %s) as held", lock)
-        if not row or row["held"] != 1:
+        if tx.scalar("select get_lock(%s, %s)", lock) != 1:
             raise MySQLUnavailableError(
                 f"another tally migrate has held the lock for {LOCK_PATIENCE_S} s",
                 next_step="look for it with: show processlist",

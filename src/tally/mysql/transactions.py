@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final, TypeAlias, TypeVar
 
 import pymysql
@@ -22,6 +23,8 @@ Connection: TypeAlias = "pymysql.Connection[Any]"  # generic for the type checke
 T = TypeVar("T")
 
 TRANSACTION_TRIES: Final = 5
+ROWS_PER_INSERT: Final = 2_000
+"""Enough to make round trips cheap; PyMySQL splits them into statements of a megabyte at most."""
 _SHORT_WAIT_S: Final = 2
 _FREE_WITHIN_S: Final = 120
 
@@ -50,43 +53,85 @@ class Transaction:
 
     def execute(self, statement: str, parameters: Parameters = ()) -> int:
         """Run a statement; returns how many rows it *changed*, not how many it matched."""
-        with our_errors(section=self._section), self._cursor(statement) as cursor:
-            return int(cursor.execute(statement, parameters))
+        with self._executed(statement, parameters) as cursor:
+            return int(cursor.rowcount)
 
     def insert(self, statement: str, parameters: Parameters) -> int:
         """Insert one row; returns its auto-increment key."""
-        with our_errors(section=self._section), self._cursor(statement) as cursor:
-            cursor.execute(statement, parameters)
+        with self._executed(statement, parameters) as cursor:
             return int(cursor.lastrowid)
 
-    def insert_many(self, statement: str, rows: Iterable[Parameters]) -> int:
-        """Insert rows, several per statement; returns how many were inserted."""
-        with our_errors(section=self._section), self._cursor(statement) as cursor:
-            return cursor.executemany(statement, rows) or 0
+    def insert_row(self, table: str, **values: Any) -> int:
+        """Insert one row of values by column; returns its auto-increment key."""
+        marks = ", ".join(["%s"] * len(values))
+        statement = f"insert into {table} ({', '.join(values)}) values ({marks})"
+        return self.insert(statement, tuple(values.values()))
+
+    def insert_many(
+        self, statement: str, rows: Iterable[Parameters], *, at_once: int = ROWS_PER_INSERT
+    ) -> int:
+        """Insert rows, so many at a time in memory; returns how many were inserted."""
+        walk, inserted = iter(rows), 0
+        while True:
+            chunk = list(islice(walk, at_once))
+            with self._cursor(statement) as cursor:
+                inserted += cursor.executemany(statement, chunk) or 0
+            if len(chunk) < at_once:
+                return inserted
 
     def rows(self, statement: str, parameters: Parameters = ()) -> list[Row]:
         """All rows of a query."""
-        with our_errors(section=self._section), self._cursor(statement) as cursor:
-            cursor.execute(statement, parameters)
+        with self._executed(statement, parameters) as cursor:
             return list(cursor.fetchall())
 
     def row(self, statement: str, parameters: Parameters = ()) -> Row | None:
         """The first row of a query; None without one."""
-        with our_errors(section=self._section), self._cursor(statement) as cursor:
-            cursor.execute(statement, parameters)
+        with self._executed(statement, parameters) as cursor:
             found: Row | None = cursor.fetchone()
             return found
 
+    def one(self, statement: str, parameters: Parameters = ()) -> Row:
+        """The row of a query that always has one, such as a sum."""
+        (row,) = self.rows(statement, parameters)
+        return row
+
+    def scalar(self, statement: str, parameters: Parameters = ()) -> Any:
+        """The first column of a query's first row; None without a row."""
+        row = self.row(statement, parameters)
+        return None if row is None else next(iter(row.values()))
+
+    def scalars(self, statement: str, parameters: Parameters = ()) -> list[Any]:
+        """The first column of each row."""
+        return [next(iter(row.values())) for row in self.rows(statement, parameters)]
+
+    def pairs(self, statement: str, parameters: Parameters = ()) -> dict[Any, Any]:
+        """The second of two columns, by the first one."""
+        return dict(tuple(row.values()) for row in self.rows(statement, parameters))
+
     def stream(self, statement: str, parameters: Parameters = ()) -> Iterator[Row]:
         """Rows of a query as they arrive, in bounded memory; read all before the next call."""
-        with our_errors(section=self._section), self._cursor(statement, SSDictCursor) as cursor:
-            cursor.execute(statement, parameters)
+        with self._executed(statement, parameters, SSDictCursor) as cursor:
             yield from cursor.fetchall_unbuffered()
 
-    def _cursor(self, statement: str, kind: type[Any] = DictCursor) -> Any:
-        if self._listen is not None:
-            self._listen(statement)
-        return self._connection.cursor(kind)
+    def keep_streams_open(self, seconds: int) -> None:
+        """Let the server wait so long with rows of :meth:`stream` that are not taken yet."""
+        self.execute(f"set session net_write_timeout = {seconds:d}")
+
+    @contextmanager
+    def _executed(
+        self, statement: str, parameters: Parameters, kind: type[Any] = DictCursor
+    ) -> Iterator[Any]:
+        with self._cursor(statement, kind) as cursor:
+            cursor.execute(statement, parameters)
+            yield cursor
+
+    @contextmanager
+    def _cursor(self, statement: str, kind: type[Any] = DictCursor) -> Iterator[Any]:
+        with our_errors(section=self._section):
+            if self._listen is not None:
+                self._listen(statement)
+            with self._connection.cursor(kind) as cursor:
+                yield cursor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -258,28 +303,29 @@ def server_facts(database: Database) -> Row:
         name of Tally's own session and of the server.
     """
     with database.transaction() as tx:
-        version = tx.row("select version() as version") or {}
-        engine = tx.row("select support from information_schema.engines where engine = 'InnoDB'")
+        version = tx.one("select version() as version")
+        engine = tx.scalar("select support from information_schema.engines where engine = 'InnoDB'")
         session, server = (
             {
                 # MariaDB before 11.1 has only the old name of the isolation level.
-                row["Variable_name"].replace("tx_isolation", "transaction_isolation"): row["Value"]
-                for row in tx.rows(f"show {scope} variables")
+                name.replace("tx_isolation", "transaction_isolation"): value
+                for name, value in tx.pairs(f"show {scope} variables").items()
             }
             for scope in ("session", "global")
         )
-    usable = engine is not None and engine["support"] in {"YES", "DEFAULT"}
+    usable = engine in {"YES", "DEFAULT"}
     return {**version, "innodb": usable, "session": session, "server": server}
 
 
 def table_names(database: Database) -> set[str]:
     """Names of the tables in the database."""
     with database.transaction(read_only=True) as tx:
-        rows = tx.rows(
-            "select table_name as name from information_schema.tables where table_schema = %s",
-            (database.settings.database,),
+        return set(
+            tx.scalars(
+                "select table_name from information_schema.tables where table_schema = %s",
+                (database.settings.database,),
+            )
         )
-    return {row["name"] for row in rows}
 
 
 def _commit(connection: Connection) -> None:

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 OLDEST_MYSQL: Final = (8, 0, 17)
-"""The first MySQL with the collation ``utf8mb4_0900_bin``, which tells labels' values apart. It
+"""The first MySQL with the collation ``utf8mb4_0900_bin``, which distinguishes labels' values. It
 enforces CHECK constraints, which the ledger relies on, since 8.0.16."""
 
 OLDEST_MARIADB: Final = (10, 6, 0)

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from tally.model import KafkaSnapshot, OffsetRange
+from tally.model import KafkaSnapshot, OffsetRange, TopicSnapshot
 
 
 class Generation(Protocol):
@@ -20,6 +20,13 @@ class Generation(Protocol):
 def is_of_generation(one: Generation, other: Generation) -> bool:
     """Whether both are of one topic generation."""
     return (one.topic_id, one.cluster_id) == (other.topic_id, other.cluster_id)
+
+
+def topic_of(kafka: KafkaSnapshot, name: str, generation: Generation) -> TopicSnapshot | None:
+    """What Kafka holds of a topic; None when it has another generation of it, or none."""
+    topic = kafka.topics.get(name)
+    ours = (generation.topic_id, generation.cluster_id)
+    return topic if topic and (topic.topic_id, kafka.cluster_id) == ours else None
 
 
 def why_not_served(

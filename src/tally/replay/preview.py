@@ -10,7 +10,7 @@ from tally.context import Context
 from tally.errors import ReplayRefusedError
 from tally.formatting import plural, time_span
 from tally.kafka.client import Kafka
-from tally.ledger import positions, replays, tiles
+from tally.ledger import positions, replacements, replays
 from tally.model import Batch, KafkaSnapshot, KnownTopic, OffsetRange, TopicPartition
 from tally.mysql.transactions import Transaction
 from tally.planning.replay import ReplayPlan, Tile, join_ranges, plan_replay
@@ -85,10 +85,10 @@ def preview_replay(
         meant = RangesAsked(ranges=tuple(ranges)) if ranges else request
         asked, notes = resolve(tx, ctx.kafka, Facts(pipeline, known, snapshot), meant)
         plan = plan_against(tx, pipeline, known, snapshot, asked)
-        minutes, first, last = tiles.minutes_of(tx, name, plan.replaces)
+        minutes, first, last = replacements.minutes_of(tx, name, plan.replaces)
         offsets = sum(r.offsets for r in plan.widened)
         seconds = replays.seconds_for(tx, name, plan.rounds, offsets)
-        folded = tiles.folded_minutes_of(tx, name) if pipeline.labels else None
+        folded = replacements.folded_minutes_of(tx, name) if pipeline.labels else None
     partitions = sorted({r.partition for r in asked})
     return Preview(
         pipeline=name,
@@ -173,9 +173,9 @@ def plan_against(
     for r in asked:
         if r.partition.topic in known:
             of_partition = known_tiles.setdefault(r.partition, {})
-            found = tiles.tiles_of(
+            found = replacements.tiles_of(
                 tx,
-                known[r.partition.topic].incarnation_id,
+                known[r.partition.topic].generation_id,
                 r.partition,
                 r.from_offset,
                 r.until_offset,
@@ -200,9 +200,9 @@ def snapshot_of(kafka: Kafka, pipeline: Pipeline, known: Mapping[str, KnownTopic
     )
 
 
-def incarnation_ids(known: Mapping[str, KnownTopic]) -> dict[str, int]:
+def generation_ids(known: Mapping[str, KnownTopic]) -> dict[str, int]:
     """The ledger's keys of the topics' generations, by topic name."""
-    return {topic: entry.incarnation_id for topic, entry in known.items()}
+    return {topic: entry.generation_id for topic, entry in known.items()}
 
 
 def other_generations(batch: Batch, known: Mapping[str, KnownTopic]) -> Iterator[str]:

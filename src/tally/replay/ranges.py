@@ -7,7 +7,7 @@ from tally.config.pipeline import Pipeline
 from tally.errors import ReplayRefusedError
 from tally.formatting import plural
 from tally.kafka.client import Kafka
-from tally.ledger import tiles
+from tally.ledger import replacements
 from tally.ledger.batches import find_batch
 from tally.model import KafkaSnapshot, KnownTopic, OffsetRange, TopicPartition
 from tally.mysql.transactions import Transaction
@@ -82,15 +82,15 @@ def resolve(tx: Transaction, kafka: Kafka, facts: Facts, request: Request) -> Re
         case TimesAsked():
             return _within_times(kafka, facts, request)
         case BatchAsked():
-            if found := tiles.ranges_of_batch(tx, facts.pipeline.name, request.batch_id):
+            if found := replacements.ranges_of_batch(tx, facts.pipeline.name, request.batch_id):
                 return join_ranges(found, touching=True), []
             find_batch(tx, request.batch_id)
             return [], [f"batch {request.batch_id} has counted nothing of the current topics"]
         case MinutesAsked():
             asked = facts.pipeline.name, request.first, request.last
-            found = tiles.ranges_of_minutes(tx, *asked)
+            found = replacements.ranges_of_minutes(tx, *asked)
             notes = [] if found else ["no live segment of the current topics has lines of it"]
-            if tiles.ranges_of_minutes(tx, *asked, current=False):
+            if replacements.ranges_of_minutes(tx, *asked, current=False):
                 notes.append(
                     "it has lines that were counted of an earlier generation of a topic, which "
                     "Kafka no longer has: no replay can read them"
@@ -132,8 +132,8 @@ def _first_whole(tx: Transaction, facts: Facts, partition: TopicPartition) -> in
     held = facts.kafka.partition(partition)
     if held is None:
         return None
-    incarnation_id = facts.known[partition.topic].incarnation_id
-    return tiles.first_whole(tx, incarnation_id, partition, held.earliest)
+    generation_id = facts.known[partition.topic].generation_id
+    return replacements.first_whole(tx, generation_id, partition, held.earliest)
 
 
 def _within_times(kafka: Kafka, facts: Facts, request: TimesAsked) -> Resolved:

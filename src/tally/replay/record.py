@@ -9,7 +9,7 @@ from typing import Final
 from tally.context import Context
 from tally.deliveries.kept_lines import delivery_of
 from tally.errors import PreviewOutdatedError, ReplayRefusedError
-from tally.ledger import batches, positions, replay_runs, replays
+from tally.ledger import batches, positions, replays
 from tally.ledger.batches import Requester
 from tally.ledger.tables import tables_of
 from tally.model import Batch, KnownTopic, OffsetRange
@@ -19,7 +19,7 @@ from tally.planning.replay_request import RangesAsked
 from tally.replay.preview import (
     Preview,
     check_possible,
-    incarnation_ids,
+    generation_ids,
     other_generations,
     plan_against,
     preview_replay,
@@ -90,7 +90,7 @@ def find_requested(ctx: Context, pipeline: str, digest: str) -> Requested | None
 
 
 def _of_run(tx: Transaction, pipeline: str, requester: Requester, digest: str) -> Requested | None:
-    written = replay_runs.find_replay_of_run(tx, pipeline, requester, digest)
+    written = replays.find_replay_of_run(tx, pipeline, requester, digest)
     if written is None:
         return None
     replay_id, batch_ids = written
@@ -129,7 +129,7 @@ def request_replay(ctx: Context, preview: Preview, *, reason: str) -> Requested:
             tx,
             pipeline.name,
             preview.plan,
-            incarnation_ids(known),
+            generation_ids(known),
             requester,
             replays.Asked(request=preview.request, digest=preview.digest, reason=reason),
         )

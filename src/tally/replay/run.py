@@ -15,11 +15,10 @@ from tally.counting.run import run_batches, together
 from tally.errors import FencedError, ReplayRefusedError
 from tally.ledger import batches, positions, replays
 from tally.ledger.replacements import Changes, changes_of
-from tally.ledger.replay_runs import totals_of
-from tally.ledger.replays import ReplayRecord
+from tally.ledger.replays import ReplayRecord, totals_of
 from tally.model import BatchState, ReplayState
 from tally.mysql.transactions import Transaction
-from tally.replay.preview import incarnation_ids, other_generations, plan_against, snapshot_of
+from tally.replay.preview import generation_ids, other_generations, plan_against, snapshot_of
 from tally.views import values_of
 
 
@@ -160,7 +159,7 @@ def replan_batch(ctx: Context, batch_id: int) -> list[int]:
                 f"tally abandon {batch_id} --reason '…'",
             )
         ids = replays.insert_batches(
-            tx, pipeline.name, replay_id, plan, incarnation_ids(known), requester
+            tx, pipeline.name, replay_id, plan, generation_ids(known), requester
         )
         reason = f"what it was to replace was replaced; replanned as {ids}"[:1000]
         batches.abandon(tx, batch_id, by=requester.name, reason=reason)

@@ -34,7 +34,7 @@ Work = Callable[[CountRequest, Counts], Any]
 
 OpenSet = Callable[[CountRequest], Any]
 """Opens what the counted lines of a range are written to: ``add`` takes any of them, and ``seal``
-returns the :class:`tally.aggregates.counts.RowSet` once all were added."""
+returns the :class:`tally.aggregates.counts.LineSet` once all were added."""
 
 _APART_OFFSETS_MIN: Final = 200_000
 """Fewer records take Arrow less time than another plan takes Spark."""
@@ -125,7 +125,7 @@ class TaskWork:
                 return TaskOutcome(partition=partition, first_read=totals)
             _check_same(partition, self.first_reads.get(partition, totals), totals)
             if lines is not None:
-                counts = replace(counts, row_set=lines.seal())
+                counts = replace(counts, line_set=lines.seal())
             return TaskOutcome(partition=partition, value=self.work(request, counts))
 
     def _request_of(self, batch: pa.RecordBatch) -> CountRequest:

@@ -8,8 +8,8 @@ from tests.unit.values import blank, pipeline
 
 from tally.app.health import Findings, Health, ProblemReason, Surroundings, problems_of, worst_of
 from tally.errors import KafkaUnavailableError
-from tally.ledger.reading import BatchRecord
-from tally.ledger.row_sets import NOTHING_UNSHOWN, Unshown
+from tally.ledger.line_sets import NOTHING_UNSHOWN, Unshown
+from tally.ledger.records import BatchRecord
 from tally.ledger.rules import Understood
 from tally.losses.losses import LossView
 from tally.planning.blocks import Block, BlockReason

@@ -14,7 +14,7 @@ from tally.audit.differences import (
     letter_differences,
     not_compared,
 )
-from tally.ledger.segments import SegmentRecord
+from tally.ledger.records import SegmentRecord
 from tally.model import EMPTY_TOTALS, KnownTopic, Position
 
 
@@ -188,7 +188,7 @@ def test_what_kafka_holds_before_the_start_is_named() -> None:
     """Backfills below it leave gaps."""
     known = {
         "alog": KnownTopic(
-            incarnation_id=1,
+            generation_id=1,
             topic_id="A",
             cluster_id="C",
             positions={0: Position(start_offset=20, next_offset=30)},

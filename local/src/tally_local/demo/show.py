@@ -15,9 +15,8 @@ from tally.context import Context, open_context
 from tally.errors import EXIT_FINDINGS, EXIT_OK, StackError
 from tally.formatting import plural
 from tally.ledger import positions
-from tally.ledger.reading import BatchRecord, list_batches
+from tally.ledger.records import BatchRecord, SegmentRecord, list_batches, segments_of
 from tally.ledger.results import lines_by_minute
-from tally.ledger.segments import SegmentRecord, segments_of
 from tally.ledger.tables import Tables
 from tally.model import BatchState, TopicPartition
 from tally.mysql.transactions import Database

@@ -6,7 +6,7 @@ from typing import Final
 from confluent_kafka import KafkaError, Message, Producer
 
 from tally.config.servers import KafkaSettings
-from tally.kafka.options import SILENT, client_options
+from tally.kafka.requests import SILENT, client_options
 from tally.model import TopicPartition
 
 _FULL_BUFFER_PAUSE_S: Final = 0.2

@@ -8,7 +8,7 @@ from tally.app.batches import BatchView
 from tally.app.dead_letters import DeadLetterView
 from tally.app.status import PartitionStatus, StatusView
 from tally.app.waiting import WaitingView
-from tally.ledger.reading import BatchRecord
+from tally.ledger.records import BatchRecord
 from tally.losses.losses import LossView
 
 REPLACED_NAMED: Final = 20

@@ -8,6 +8,7 @@ from tally.app.doctor.diagnosis import Diagnosis, fail, ok, skip
 from tally.config.settings import Settings
 from tally.context import console_context
 from tally.errors import TallyError
+from tally.ledger.schema import grants
 
 CHECK: Final = "console.rights"
 
@@ -29,12 +30,11 @@ def check_console(settings: Settings) -> Iterator[Diagnosis]:
     user = settings.console.user
     try:
         with console_context(settings).database.transaction(read_only=True) as tx:
-            tx.rows("select batch_id from batch limit 0")
-            grants = [str(next(iter(row.values()))) for row in tx.rows("show grants")]
+            granted = grants(tx)
     except TallyError as error:
         yield fail(CHECK, error.what, error.next_step)
         return
-    if further := sorted(set(changing(grants))):
+    if further := sorted(set(changing(granted))):
         yield fail(
             CHECK,
             f"{user} may do more than read: {'; '.join(further)}",

@@ -8,15 +8,15 @@ from tally.app.doctor.diagnosis import Diagnosis, fail, next_step_of, ok, warn
 from tally.config.names import RESERVED_TABLES, RIGHTS
 from tally.config.servers import MySQLSettings
 from tally.context import Context
-from tally.errors import AccessDeniedError, TallyError
-from tally.ledger.dead_letters import DEAD_LETTER_BYTES_PER_INSERT
-from tally.ledger.shapes import writable_columns
+from tally.errors import TallyError
+from tally.ledger.schema import denied_rights
 from tally.maintenance.migrate import missing
-from tally.mysql.transactions import Row, Transaction, server_facts
+from tally.mysql.transactions import Row, server_facts
 from tally.mysql.versions import SERVER_NEEDED, is_supported
 
 # An INSERT carries escaped bytes, at most twice as many, and its own SQL text.
 _ESCAPED: Final = 2
+_INSERT_BYTES: Final = 1_048_576
 _WORDS: Final = 65_536
 
 MYSQL: Final = "mysql"
@@ -148,7 +148,7 @@ def check_writable(server: Row, of: str = MYSQL) -> Diagnosis:
 
 def check_packet(allowed: int, dead_letter_max_bytes: int) -> Diagnosis:
     """Whether the largest dead letter that is kept fits into a packet."""
-    needed = _ESCAPED * max(DEAD_LETTER_BYTES_PER_INSERT, dead_letter_max_bytes) + _WORDS
+    needed = _ESCAPED * max(_INSERT_BYTES, dead_letter_max_bytes) + _WORDS
     if allowed < needed:
         return warn(
             "mysql.packet",
@@ -175,14 +175,14 @@ def _check_tables(ctx: Context, config: Path) -> Iterator[Diagnosis]:
         results = {settings.pipeline(name).table for name in settings.pipelines}
         ledgers = dict.fromkeys(sorted(RESERVED_TABLES | results), RIGHTS)
         denied = ctx.database.run(
-            lambda tx: _denied_rights(tx, settings.mysql, ledgers), dry_run=True
+            lambda tx: denied_rights(tx, settings.mysql.database, ledgers), dry_run=True
         )
         of_lines: dict[str, Sequence[str]] = {}
         for name in settings.pipelines:
             of_lines |= settings.pipeline(name).line_rights
         where = settings.results or settings.mysql
         denied_lines = (
-            ctx.rows.run(lambda tx: _denied_rights(tx, where, of_lines), dry_run=True)
+            ctx.rows.run(lambda tx: denied_rights(tx, where.database, of_lines), dry_run=True)
             if of_lines
             else []
         )
@@ -202,29 +202,3 @@ def _grants(mysql: MySQLSettings, denied: Sequence[str], check: str = "mysql.gra
             f"grant that, or: grant select, insert, update, delete on `{mysql.database}`.* to it",
         )
     return ok(check, "what is needed on every table (tried)")
-
-
-def _denied_rights(
-    tx: Transaction, mysql: MySQLSettings, tables: Mapping[str, Sequence[str]]
-) -> list[str]:
-    """Try the rights on each table with statements that match no row."""
-    columns = writable_columns(tx, mysql.database, list(tables))
-    denied = []
-    for table, names in columns.items():
-        some = ", ".join(f"`{name}`" for name in names)
-        tries = {
-            "select": ("from", f"select {some} from `{table}` where false"),
-            "insert": (
-                "into",
-                f"insert into `{table}` ({some}) select {some} from `{table}` where false",
-            ),
-            "update": ("", f"update `{table}` set `{names[0]}` = `{names[0]}` where false"),
-            "delete": ("from", f"delete from `{table}` where false"),
-        }
-        for right in tables[table]:
-            word, statement = tries[right]
-            try:
-                tx.execute(statement)
-            except AccessDeniedError:
-                denied.append(" ".join(filter(None, [right, word, table])))
-    return denied

@@ -1,19 +1,20 @@
-"""Which set of rows is that of a segment, in pipelines that keep the lines they count.
+"""Which set of lines is that of a segment, in pipelines that keep the lines they count.
 
 The ledger alone decides it, in the transaction that commits the segment.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from tally.aggregates.aggregate import LINES, TIME
-from tally.aggregates.counts import RowSet
+from tally.aggregates.counts import LineSet
 from tally.config.pipeline import Pipeline
 from tally.errors import ConfigError, DataLossError, SchemaError
+from tally.ledger.rows import columns, record, records
 from tally.ledger.tables import Tables
-from tally.model import Batch, SegmentState, SegmentTotals
+from tally.model import Batch, SegmentState, SegmentTotals, TopicPartition
 from tally.mysql.transactions import Transaction
 
 
@@ -25,7 +26,7 @@ class Standing:
     """The segment."""
     state: SegmentState
     """Its state."""
-    row_set: int | None
+    line_set: int | None
     """The set that it was committed with."""
     attempt: int
     """The newest attempt of its batch."""
@@ -37,7 +38,7 @@ class CountedMinute:
 
     segment_id: int
     """The segment."""
-    row_set: int | None
+    line_set: int | None
     """Its set."""
     matched: int
     """Lines that it has counted in all."""
@@ -45,26 +46,6 @@ class CountedMinute:
     """The minute, ``YYYY-MM-DD HH:MM:00``; None where it has counted none."""
     lines: int
     """Lines of the minute."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FoldedRange:
-    """A folded segment: of its minutes only the sums over many are known."""
-
-    segment_id: int
-    """The segment."""
-    cluster_id: str
-    """Kafka's cluster."""
-    topic_id: str
-    """Kafka's id of the topic."""
-    partition_id: int
-    """The partition."""
-    from_offset: int
-    """Its first offset."""
-    until_offset: int
-    """The offset behind its last one."""
-    matched: int
-    """Lines that were counted in it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,12 +82,9 @@ def check_lines(tx: Transaction, tables: Tables, pipeline: Pipeline) -> None:
     Raises:
         ConfigError: ``delivery`` or ``rows_table`` has changed.
     """
-    if tables.rows_view != pipeline.rows_view and _has_begun(tx, pipeline.name):
+    begun = "select 1 from batch where pipeline = %s limit 1"
+    if tables.rows_view != pipeline.rows_view and tx.scalar(begun, (pipeline.name,)) is not None:
         check_rows_view(tables, pipeline)
-
-
-def _has_begun(tx: Transaction, pipeline: str) -> bool:
-    return tx.row("select 1 from batch where pipeline = %s limit 1", (pipeline,)) is not None
 
 
 def _kept(view: str | None) -> str:
@@ -130,20 +108,26 @@ def record_rows_view(tx: Transaction, tables: Tables, pipeline: Pipeline) -> Non
     )
 
 
-def record_row_set(tx: Transaction, batch: Batch, totals: SegmentTotals, rows: RowSet) -> None:
+def record_line_set(
+    tx: Transaction,
+    batch: Batch,
+    totals: Mapping[TopicPartition, SegmentTotals],
+    kept: LineSet | None,
+) -> None:
     """Make a set that of the batch's only segment.
 
     Raises:
-        DataLossError: It has not the lines that were counted.
+        DataLossError: There is none, or it has not the lines that were counted.
     """
-    (segment,) = batch.segments
-    if rows.rows != totals.matched:
+    (segment,), (counted,) = batch.segments, totals.values()
+    if kept is None or kept.lines != counted.matched:
+        numbers = f"{counted.matched} lines were counted and {kept.lines} kept" if kept else ""
         raise DataLossError(
-            f"batch {batch.batch_id}: {totals.matched} lines were counted and {rows.rows} kept",
+            f"batch {batch.batch_id}: {numbers or 'its lines were counted, and not kept'}",
             next_step=f"tally run {batch.batch_id}",
         )
     tx.execute(
-        "update segment set row_set = %s where segment_id = %s", (rows.set_id, segment.segment_id)
+        "update segment set row_set = %s where segment_id = %s", (kept.set_id, segment.segment_id)
     )
     tx.execute("insert into row_outbox (segment_id) values (%s)", (segment.segment_id,))
 
@@ -152,36 +136,33 @@ def standings(tx: Transaction, segment_ids: Sequence[int]) -> dict[int, Standing
     """What the ledger says of segments; those that it does not know are left out."""
     if not segment_ids:
         return {}
-    rows = tx.rows(
-        "select s.segment_id, s.state, s.row_set, b.attempt"
+    found = records(
+        tx,
+        Standing,
+        f"select {columns(Standing, 's', attempt='b.attempt')}"
         " from segment s join batch b using (batch_id) where s.segment_id in %s",
         (segment_ids,),
     )
-    return {
-        row["segment_id"]: Standing(**{**row, "state": SegmentState(row["state"])}) for row in rows
-    }
+    return {one.segment_id: one for one in found}
 
 
 def outbox(tx: Transaction, pipeline: str) -> dict[int, int]:
     """The sets of committed segments that readers may not see yet, by segment."""
-    rows = tx.rows(
+    return tx.pairs(
         "select o.segment_id, s.row_set from row_outbox o join segment s using (segment_id)"
         " join batch b using (batch_id) where b.pipeline = %s order by o.segment_id",
         (pipeline,),
     )
-    return {row["segment_id"]: row["row_set"] for row in rows}
 
 
 def unshown(tx: Transaction, pipeline: str) -> Unshown:
     """What is committed of a pipeline and not shown."""
-    row = tx.row(
+    row = tx.one(
         "select count(*) as segments, min(b.committed_at) as since from row_outbox o"
         " join segment s using (segment_id) join batch b using (batch_id) where b.pipeline = %s",
         (pipeline,),
     )
-    if row is None or row["since"] is None:
-        return NOTHING_UNSHOWN
-    return Unshown(segments=row["segments"], since=row["since"].replace(tzinfo=UTC))
+    return record(Unshown, row)
 
 
 def ledger_id(tx: Transaction) -> str:
@@ -190,17 +171,16 @@ def ledger_id(tx: Transaction) -> str:
     Raises:
         SchemaError: It has none: it is not migrated.
     """
-    row = tx.row("select ledger_id from ledger_identity")
-    if row is None:
+    found = tx.scalar("select ledger_id from ledger_identity")
+    if found is None:
         raise SchemaError("the ledger has no id", next_step="tally migrate")
-    found: str = row["ledger_id"]
-    return found
+    return str(found)
 
 
 def has_lines(tx: Transaction, pipeline: str) -> bool:
     """Whether segments of a pipeline were committed with their lines."""
     # A folded segment has no set of its own: its lines are those of the sets in its range.
-    found = tx.row(
+    found = tx.scalar(
         "select 1 from segment s join batch b using (batch_id) join pipeline p using (pipeline)"
         " where b.pipeline = %s and p.rows_table is not null"
         " and (s.row_set is not null or s.state = 'folded' and s.matched > 0) limit 1",
@@ -211,12 +191,11 @@ def has_lines(tx: Transaction, pipeline: str) -> bool:
 
 def live_sets(tx: Transaction, pipeline: str) -> list[int]:
     """The sets of live segments."""
-    rows = tx.rows(
+    return tx.scalars(
         "select s.row_set from segment s join topic_incarnation i using (incarnation_id)"
         " where i.pipeline = %s and s.state = 'live' and s.row_set is not null",
         (pipeline,),
     )
-    return [row["row_set"] for row in rows]
 
 
 def clear_outbox(tx: Transaction, segment_ids: Sequence[int]) -> None:
@@ -242,16 +221,4 @@ def counted_minutes(tx: Transaction, tables: Tables, pipeline: str) -> Iterator[
         (pipeline,),
     )
     for row in rows:
-        yield CountedMinute(**{**row, "lines": int(row["lines"])})
-
-
-def folded_ranges(tx: Transaction, pipeline: str) -> list[FoldedRange]:
-    """The ranges of folded segments."""
-    rows = tx.rows(
-        "select s.segment_id, i.cluster_id, i.topic_id, s.partition_id, s.from_offset,"
-        " s.until_offset, s.matched"
-        " from segment s join topic_incarnation i using (incarnation_id)"
-        " where i.pipeline = %s and s.state = 'folded'",
-        (pipeline,),
-    )
-    return [FoldedRange(**row) for row in rows]
+        yield record(CountedMinute, row)

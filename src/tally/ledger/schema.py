@@ -1,19 +1,44 @@
-"""What a table of counts looks like in the server: its columns, and what tells its rows apart.
+"""What is in the server: the version of the ledger, and what its tables of counts look like.
 
 Counts of one minute and the same labels meet in one row by the table's key alone, and two values of
 a label are two rows only where the collation distinguishes them.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tally import __version__
 from tally.aggregates.aggregate import LINES, TIME
+from tally.errors import AccessDeniedError, SchemaError
+from tally.ledger.rows import record
 from tally.mysql.transactions import Transaction
 
+MIGRATION: Final = int(__version__.split(".")[1])
+"""The number of the newest migration that this code knows."""
 ENGINE: Final = "InnoDB"
 PRIMARY: Final = "PRIMARY"
+
+
+def check_version(tx: Transaction) -> None:
+    """Raise if the ledger was migrated by newer code, whose columns and totals this would not fill.
+
+    Raises:
+        SchemaError: With the version that is needed.
+    """
+    # Another application may keep its migrations in the same table, and yoyo its own.
+    found = tx.scalar(
+        "select max(migration_id) from _yoyo_migration where migration_id regexp '^[0-9]{4}[.]'"
+    )
+    newest = int(found[:4]) if found else 0
+    if newest > MIGRATION:
+        raise SchemaError(
+            f"the ledger was migrated for Tally 0.{newest}, and this is Tally {__version__}, which "
+            "would write rows that lack what is new",
+            next_step=f"install Tally 0.{newest} or newer here, too (in a checkout: git pull, then "
+            "make setup), and restart what still runs the old one",
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,9 +84,9 @@ class Shape:
 
 def read_shape(tx: Transaction, table: str) -> Shape | None:
     """A table of the ledger's database; None when there is none of that name."""
-    columns = tx.rows(
+    rows = tx.rows(
         "select column_name as name, lower(data_type) as type, character_maximum_length as chars,"
-        " collation_name as collation, column_default as stated,"
+        " collation_name as collation, column_default as `default`,"
         " is_nullable = 'YES' or column_default is not null or extra like '%%GENERATED%%'"
         "   as is_optional,"
         " extra like '%%auto_increment%%' or (is_nullable = 'YES'"
@@ -71,10 +96,10 @@ def read_shape(tx: Transaction, table: str) -> Shape | None:
         " order by ordinal_position",
         (table,),
     )
-    if not columns:
+    if not rows:
         return None
-    engine = tx.row(
-        "select engine as name from information_schema.tables"
+    engine = tx.scalar(
+        "select engine from information_schema.tables"
         " where table_schema = database() and table_name = %s",
         (table,),
     )
@@ -91,37 +116,26 @@ def read_shape(tx: Transaction, table: str) -> Shape | None:
         part = row["part"] or "an expression"
         unique[row["name"]] += (part if row["chars"] is None else f"{part}({row['chars']})",)
     return Shape(
-        engine=(engine or {}).get("name") or "",
-        columns={
-            row["name"]: Column(
-                type=row["type"],
-                chars=row["chars"],
-                collation=row["collation"],
-                default=row["stated"],
-                is_optional=bool(row["is_optional"]),
-                is_own=bool(row["is_own"]),
-            )
-            for row in columns
-        },
+        engine=engine or "",
+        columns={row["name"]: record(Column, row) for row in rows},
         unique=dict(unique),
     )
 
 
 def visible_tables(tx: Transaction, names: Collection[str]) -> set[str]:
     """Those of some tables that exist and that the user has a right on."""
-    asked = ", ".join(["%s"] * len(names))
-    rows = tx.rows(
-        "select table_name as name from information_schema.tables"
-        f" where table_schema = database() and table_name in ({asked})",
-        tuple(names),
+    found = tx.scalars(
+        "select table_name from information_schema.tables"
+        " where table_schema = database() and table_name in %s",
+        (tuple(names),),
     )
-    return {row["name"] for row in rows}
+    return set(found)
 
 
 def exact_collation(tx: Transaction) -> str:
     """The server's collation that distinguishes case, accents and trailing blanks."""
-    row = tx.row("select version() as version") or {"version": ""}
-    return "utf8mb4_nopad_bin" if "mariadb" in row["version"].lower() else "utf8mb4_0900_bin"
+    version = str(tx.scalar("select version()"))
+    return "utf8mb4_nopad_bin" if "mariadb" in version.lower() else "utf8mb4_0900_bin"
 
 
 def why_no_counts(shape: Shape, first: Sequence[str], collation: str) -> str:
@@ -168,7 +182,7 @@ def faults_of_keys(
 
     Args:
         shape: The table.
-        keys: The columns that tell its rows apart.
+        keys: The columns in which its rows differ.
         labels: Those of them that are labels.
         collation: The exact one.
     """
@@ -198,15 +212,42 @@ _EMPTY: Final = frozenset({"", "''"})
 """The default '' as servers print it: MySQL, MariaDB."""
 
 
-def writable_columns(tx: Transaction, database: str, tables: Sequence[str]) -> dict[str, list[str]]:
-    """The columns of each table that a statement may set; missing tables are left out."""
-    rows = tx.rows(
-        "select table_name as name, column_name as col from information_schema.columns"
-        " where table_schema = %s and table_name in %s and extra not like %s"
-        " order by table_name, ordinal_position",
-        (database, list(tables), "%GENERATED%"),
-    )
-    columns: dict[str, list[str]] = {}
-    for row in rows:
-        columns.setdefault(row["name"], []).append(row["col"])
-    return columns
+def denied_rights(tx: Transaction, database: str, tables: Mapping[str, Sequence[str]]) -> list[str]:
+    """Which rights on some tables are lacking, tried with statements that match no row."""
+    denied = []
+    for table in sorted(tables):
+        names = tx.scalars(
+            "select column_name from information_schema.columns where table_schema = %s"
+            " and table_name = %s and extra not like %s order by ordinal_position",
+            (database, table, "%GENERATED%"),
+        )
+        if not names:
+            continue  # the table is missing
+        some = ", ".join(f"`{name}`" for name in names)
+        tries = {
+            "select": ("from", f"select {some} from `{table}` where false"),
+            "insert": (
+                "into",
+                f"insert into `{table}` ({some}) select {some} from `{table}` where false",
+            ),
+            "update": ("", f"update `{table}` set `{names[0]}` = `{names[0]}` where false"),
+            "delete": ("from", f"delete from `{table}` where false"),
+        }
+        for right in tables[table]:
+            word, statement = tries[right]
+            try:
+                tx.execute(statement)
+            except AccessDeniedError:
+                denied.append(" ".join(filter(None, [right, word, table])))
+    return denied
+
+
+def grants(tx: Transaction) -> list[str]:
+    """What this user is granted, as the server prints it.
+
+    Raises:
+        AccessDeniedError: It may not read the ledger.
+        SchemaError: There is none.
+    """
+    tx.rows("select batch_id from batch limit 0")
+    return [str(granted) for granted in tx.scalars("show grants")]

@@ -1,29 +1,20 @@
-"""Reading the ledger's batches, for commands, pages and the audit. Changes nothing."""
+"""Batches and segments as the ledger has recorded them, for commands, pages and the audit.
+
+Changes nothing.
+"""
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
+from typing import Any, Final
 
+from tally.aggregates.aggregate import TIME
 from tally.ledger.batches import unknown_batch
-from tally.model import (
-    BatchKind,
-    BatchState,
-)
-from tally.mysql.transactions import Row, Transaction
-
-_BATCHES = """
-    select b.batch_id, b.pipeline, b.kind, b.replay_id, b.state, b.attempt, b.planned_at,
-           b.planned_version, b.requested_by, b.run_id, b.scheduled_at, b.claimed_at, b.claimed_by,
-           b.read_at, b.committed_at, b.committed_version, b.format_fingerprint, b.abandoned_at,
-           b.abandoned_by, b.reason, b.pruned_at,
-           count(s.segment_id) as segments, sum(s.state = 'superseded') as superseded,
-           sum(s.until_offset - s.from_offset) as offsets,
-           sum(s.records) as records, sum(s.matched) as matched,
-           sum(s.unmatched) as unmatched, sum(s.malformed) as malformed,
-           sum(s.continuations) as continuations
-    from batch b left join segment s using (batch_id)
-"""
+from tally.ledger.rows import columns, records
+from tally.ledger.tables import Tables, listed
+from tally.model import BatchKind, BatchState, OffsetRange, SegmentState, SegmentTotals
+from tally.mysql.transactions import Parameters, Transaction
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,6 +111,23 @@ class BatchRecord:
         }
 
 
+_SUMS: Final = ("records", "matched", "unmatched", "malformed", "continuations")
+
+_OF_BATCH: Final = columns(
+    BatchRecord,
+    "b",
+    segments="count(s.segment_id)",
+    superseded="sum(s.state = 'superseded')",
+    offsets="sum(s.until_offset - s.from_offset)",
+    **{name: f"sum(s.{name})" for name in _SUMS},
+)
+_BATCHES: Final = f"select {_OF_BATCH} from batch b left join segment s using (batch_id)"
+
+
+def _batches(tx: Transaction, which: str, values: Parameters) -> list[BatchRecord]:
+    return records(tx, BatchRecord, f"{_BATCHES} {which}", values)
+
+
 def list_batches(
     tx: Transaction,
     pipeline: str,
@@ -155,12 +163,12 @@ def list_batches(
         f"(select batch_id from batch where {one} order by batch_id desc limit {limit:d})"
         for one, _ in chosen
     )
-    rows = tx.rows(
-        f"{_BATCHES} join ({latest}) as latest on latest.batch_id = b.batch_id"
+    return _batches(
+        tx,
+        f"join ({latest}) as latest on latest.batch_id = b.batch_id"
         f" group by b.batch_id order by b.batch_id desc limit {limit:d}",
         [value for _, of in chosen for value in of],
     )
-    return [_batch(row) for row in rows]
 
 
 def batches_of_run(
@@ -177,14 +185,14 @@ def batches_of_run(
     """
     asked_by = f"airflow:{dag_id}"
     with_user = f"{asked_by}:"
-    rows = tx.rows(
-        f"{_BATCHES} where b.run_id = %s and cast(b.run_id as binary) = %s and b.pipeline = %s"
+    return _batches(
+        tx,
+        f"where b.run_id = %s and cast(b.run_id as binary) = %s and b.pipeline = %s"
         " and (b.requested_by = %s or left(b.requested_by, char_length(%s)) = %s)"
         f" group by b.batch_id order by b.batch_id desc limit {limit:d}",
         # The index merges cases; Airflow's ids do not.
         (run_id, run_id, pipeline, asked_by, with_user, with_user),
     )
-    return [_batch(row) for row in rows]
 
 
 def batches_of_replay(
@@ -198,12 +206,12 @@ def batches_of_replay(
         replay_id: The ledger's key.
         limit: The largest number of batches.
     """
-    rows = tx.rows(
-        f"{_BATCHES} where b.replay_id = %s and b.pipeline = %s"
+    return _batches(
+        tx,
+        f"where b.replay_id = %s and b.pipeline = %s"
         f" group by b.batch_id order by b.batch_id desc limit {limit:d}",
         (replay_id, pipeline),
     )
-    return [_batch(row) for row in rows]
 
 
 def batch_record(tx: Transaction, batch_id: int) -> BatchRecord:
@@ -212,15 +220,14 @@ def batch_record(tx: Transaction, batch_id: int) -> BatchRecord:
     Raises:
         UnknownBatchError: The ledger has none of that id.
     """
-    rows = tx.rows(f"{_BATCHES} where b.batch_id = %s group by b.batch_id", (batch_id,))
-    if not rows:
-        raise unknown_batch(batch_id)
-    return _batch(rows[0])
+    for found in _batches(tx, "where b.batch_id = %s group by b.batch_id", (batch_id,)):
+        return found
+    raise unknown_batch(batch_id)
 
 
 def caught_up_behind(tx: Transaction, batch_id: int) -> list[int]:
     """The committed ingest batches after a batch that were planned for the same run of Airflow."""
-    rows = tx.rows(
+    return tx.scalars(
         "select b.batch_id from batch a join batch b on b.pipeline = a.pipeline"
         " and b.batch_id > a.batch_id and b.run_id = a.run_id"
         " and cast(b.run_id as binary) = cast(a.run_id as binary) and b.kind = 'ingest'"
@@ -228,31 +235,108 @@ def caught_up_behind(tx: Transaction, batch_id: int) -> list[int]:
         " order by b.batch_id",
         (batch_id,),
     )
-    return [row["batch_id"] for row in rows]
 
 
 def last_committed(tx: Transaction, pipeline: str) -> BatchRecord | None:
     """The ingest batch that was committed last; None before the first one."""
-    row = tx.row(
+    batch_id = tx.scalar(
         "select batch_id from batch where pipeline = %s and state = 'committed'"
-        " and kind = 'ingest'"
-        " order by committed_at desc, batch_id desc limit 1",
+        " and kind = 'ingest' order by committed_at desc, batch_id desc limit 1",
         (pipeline,),
     )
-    return None if row is None else batch_record(tx, row["batch_id"])
+    return None if batch_id is None else batch_record(tx, batch_id)
 
 
-def _batch(row: Row) -> BatchRecord:
-    sums = ("records", "matched", "unmatched", "malformed", "continuations")
-    times = [key for key in row if key.endswith("_at")]
-    return BatchRecord(
-        **{
-            **row,
-            **{key: None if row[key] is None else int(row[key]) for key in sums},
-            **{key: row[key] and row[key].replace(tzinfo=UTC) for key in times},
-            "kind": BatchKind(row["kind"]),
-            "state": BatchState(row["state"]),
-            "offsets": int(row["offsets"] or 0),
-            "superseded": int(row["superseded"] or 0),
-        }
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SegmentRecord:
+    """Everything that the ledger says of a segment."""
+
+    segment_id: int
+    """The ledger's key."""
+    batch_id: int
+    """The batch it belongs to."""
+    range: OffsetRange
+    """What is read."""
+    state: SegmentState
+    """Its state."""
+    superseded_by: int | None
+    """The segment that superseded it."""
+    topic_id: str
+    """Kafka's id of the topic when it was planned."""
+    cluster_id: str
+    """The cluster that the topic was on."""
+    is_current: bool
+    """Whether this is the topic's current generation."""
+    totals: SegmentTotals | None
+    """What was found in it; None until it was counted."""
+    format_fingerprint: str | None
+    """Of the rules by which it was counted (:func:`tally.aggregates.fingerprint.fingerprint`)."""
+    committed_version: str | None
+    """Version of the code that counted it."""
+
+    @property
+    def matched(self) -> int:
+        """Lines that were counted in it."""
+        return self.totals.matched if self.totals else 0
+
+
+_OF_SEGMENT: Final = columns(
+    SegmentRecord,
+    "s",
+    format_fingerprint="b.format_fingerprint",
+    committed_version="b.committed_version",
+)
+_SEGMENTS: Final = (
+    f"select {_OF_SEGMENT} from segment s join topic_incarnation i using (incarnation_id)"
+    " join batch b using (batch_id)"
+)
+
+
+def segments_of(tx: Transaction, batch_id: int) -> list[SegmentRecord]:
+    """The batch's segments, in order of topic, partition and offset."""
+    which = "where s.batch_id = %s order by i.topic, s.partition_id, s.from_offset"
+    return records(tx, SegmentRecord, f"{_SEGMENTS} {which}", (batch_id,))
+
+
+def live_segments(tx: Transaction, pipeline: str) -> list[SegmentRecord]:
+    """The pipeline's live segments, in order of generation, topic, partition and offset."""
+    return records(
+        tx,
+        SegmentRecord,
+        f"{_SEGMENTS} where i.pipeline = %s and s.state = 'live'"
+        " order by i.incarnation_id, i.topic, s.partition_id, s.from_offset",
+        (pipeline,),
+    )
+
+
+def folded_segments(tx: Transaction, pipeline: str) -> list[SegmentRecord]:
+    """The folded segments, in order of topic, partition and offset."""
+    which = "where i.pipeline = %s and s.state = 'folded'"
+    order = "order by i.topic, s.partition_id, s.from_offset"
+    return records(tx, SegmentRecord, f"{_SEGMENTS} {which} {order}", (pipeline,))
+
+
+def contributions_of(
+    tx: Transaction, tables: Tables, segment_ids: Sequence[int]
+) -> dict[int, dict[tuple[str, ...], tuple[int, ...]]]:
+    """What each segment contributes: by minute and labels, lines and bytes."""
+    rows = tx.stream(
+        f"select segment_id, {listed((*tables.keys, *tables.sums))} from `{tables.contributions}`"
+        " where segment_id in %s",
+        (list(segment_ids),),
+    )
+    found: dict[int, dict[tuple[str, ...], tuple[int, ...]]] = {i: {} for i in segment_ids}
+    for row in rows:
+        key = (str(row[TIME]), *(row[key] for key in tables.keys[1:]))
+        found[row["segment_id"]][key] = tuple(int(row[s]) for s in tables.sums)
+    return found
+
+
+def still_live(tx: Transaction, segment_ids: Sequence[int]) -> set[int]:
+    """Ids of the given segments that are live now."""
+    return set(
+        tx.scalars(
+            "select segment_id from segment where state = 'live' and segment_id in %s",
+            (list(segment_ids),),
+        )
     )
