@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
-from tally.spark.driver_log import JAVA_OPTIONS
 from tests.spark_submit import job, spark_environment
 
 from benchmarks.page import say
@@ -28,6 +27,7 @@ from tally.kafka.client import Kafka
 from tally.maintenance.migrate import migrate
 from tally.mysql.transactions import Database
 from tally.replay.run import run_or_replan
+from tally.spark.java import JAVA_OPTIONS
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 

@@ -16,6 +16,7 @@ import pytest
 from pymysql.constants import CLIENT
 
 from tally import __version__, errors, model
+from tally.aggregates.counts import Contribution, DeadLetter
 from tally.config.servers import MySQLSettings
 from tally.counting.commit import commit_in, commit_once
 from tally.deliveries.contract import Result
@@ -71,12 +72,12 @@ def result(
             for r in ranges
         },
         contributions=[
-            model.Contribution(partition=r.partition, log_time=minute, log_count=lines)
+            Contribution(partition=r.partition, log_time=minute, log_count=lines)
             for r in ranges
             for minute, lines in (minutes or {MINUTE: r.offsets - letters}).items()
         ],
         dead_letters=[
-            model.DeadLetter(
+            DeadLetter(
                 partition=r.partition, offset=at, reason="no-time", value=b"x", value_bytes=1
             )
             for r in ranges
