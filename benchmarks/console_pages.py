@@ -27,8 +27,8 @@ from benchmarks.large_ledger import BEGAN, MINUTES, PIPELINE, fill
 from benchmarks.page import Table
 from benchmarks.servers import Bench, bench, say
 from tally.app.context import console_context
-from tally.app.health import UNKNOWN
 from tally.app.measurements import of_status
+from tally.app.surroundings import UNKNOWN
 from tally.mysql.pool import ConnectionPool
 
 LIMIT_MS: Final = 300

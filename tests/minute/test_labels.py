@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tally.app.abandon import AbandonRequest, abandon
-from tally.app.batches import BatchRequest, batch
-from tally.app.counts import CountsRequest, counts
+from tally.app.abandon import abandon
+from tally.app.batches import batch
+from tally.app.counts import counts
 from tally.app.migrate import migrate, missing
-from tally.app.minutes import MinutesRequest, minute, minutes
+from tally.app.minutes import minute, minutes
 from tally.config.names import tables_beside
 from tally.errors import ConfigError, SchemaError, SeriesFloodError
 from tally.ledger.table_changes import MINUTE_INDEX
@@ -216,18 +216,17 @@ def test_a_label_may_be_called_like_a_column_of_the_ledger(
     assert world.audit().holds
     found = recount(world.context(world.reader), world.name, lambda *_: None)
     assert (found.violations, found.unchecked) == ((), ())
-    last = BatchRequest(batch_id=world.batches()[-1]["batch_id"], rows=1)
-    shown = batch(world.context(), last)
+    last = world.batches()[-1]["batch_id"]
+    shown = batch(world.context(), last, rows=1)
     assert (shown.minutes_touched, shown.rows_touched, len(shown.minutes)) == (1, 2, 1)
-    asked = MinutesRequest(pipeline=world.name)
     monkeypatch.setattr("tally.ledger.minutes.MARKED_BATCHES_MAX", 0)  # so that it reads the span
-    assert [(bar.lines, bar.replayed) for bar in minutes(world.context(), asked).bars] == [
+    assert [(bar.lines, bar.replayed) for bar in minutes(world.context(), world.name).bars] == [
         (2, True)
     ]
     behind = minute(world.context(), world.name, datetime.fromisoformat(ISO))
-    assert [(part.batch_id, part.lines) for part in behind.parts] == [(last.batch_id, 2)]
+    assert [(part.batch_id, part.lines) for part in behind.parts] == [(last, 2)]
     world.configure(levels=["ERROR"])
-    told = counts(world.context(), CountsRequest(pipeline=world.name))
+    told = counts(world.context(), world.name)
     assert told.outdated is not None
     assert told.outdated.first_minute == AT
     world.configure(levels=[])
@@ -470,8 +469,7 @@ def test_a_label_that_comes_while_a_batch_is_open_is_told_of_its_way(world: Worl
         with pytest.raises(SchemaError, match=f"1 open batch: {batch_id}") as raised:
             refused()
         assert raised.value.next_step.startswith(f"tally abandon {batch_id} --reason '…', then ta")
-    request = AbandonRequest(batch_id=batch_id, reason="a new label")
-    abandon(world.context(), request)
+    abandon(world.context(), batch_id, reason="a new label")
     world.migrate()
     assert world.minute() is not None
     assert rows(world, "service") == {("cart",): 1}

@@ -106,11 +106,11 @@ class TallyAuditOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, int]:
         """Check the ledger; what was checked, and the violations, go to XCom."""
         from tally.airflow.task_metrics import send_audit  # DAG parsing must not import MySQL
-        from tally.app.audit import AuditRequest, audit
+        from tally.app.audit import audit
         from tally.app.measurements import AuditOutcome
 
         with final_unless_retryable():
-            report = audit(daily_context(self.config), AuditRequest(pipeline=self.pipeline))
+            report = audit(daily_context(self.config), self.pipeline)
         looked_at = {
             "partitions": report.partitions,
             "segments": report.segments,

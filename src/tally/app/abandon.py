@@ -2,25 +2,13 @@
 
 from dataclasses import dataclass
 
-from tally.app.views import RangeView, values_of
+from tally.app.views import values_of
 from tally.ledger import batches, replays
 from tally.ledger.positions import lock_pipeline
 from tally.ledger.replays import ReplayRecord
-from tally.model import BatchKind
+from tally.model import BatchKind, OffsetRange
 from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AbandonRequest:
-    """Which batch to abandon."""
-
-    batch_id: int
-    """The ledger's key."""
-    reason: str
-    """Why; kept in the ledger."""
-    dry_run: bool = False
-    """Whether nothing is changed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,25 +23,13 @@ class AbandonedView:
     """An ingest batch moves offsets, a replay batch does not."""
     dry_run: bool
     """Whether nothing was changed."""
-    ranges: tuple[RangeView, ...]
+    ranges: tuple[OffsetRange, ...]
     """The ranges that it was planned to read."""
 
     @property
     def offsets(self) -> int:
         """How many offsets it spans."""
         return sum(r.offsets for r in self.ranges)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CancelRequest:
-    """Which replay to cancel."""
-
-    replay_id: int
-    """The ledger's key."""
-    reason: str
-    """Why; kept in the ledger."""
-    dry_run: bool = False
-    """Whether nothing is changed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +42,7 @@ class CancelledView(ReplayRecord):
     """The batches that are abandoned with it."""
 
 
-def abandon(ctx: Context, request: AbandonRequest) -> AbandonedView:
+def abandon(ctx: Context, batch_id: int, *, reason: str, dry_run: bool = False) -> AbandonedView:
     """Abandon a planned batch; no attempt can commit it any more.
 
     Raises:
@@ -75,21 +51,21 @@ def abandon(ctx: Context, request: AbandonRequest) -> AbandonedView:
         UsageError: It is committed.
     """
     batch = ctx.database.run(
-        lambda tx: batches.abandon(
-            tx, request.batch_id, by=ctx.requester.name, reason=request.reason
-        ),
-        dry_run=request.dry_run,
+        lambda tx: batches.abandon(tx, batch_id, by=ctx.requester.name, reason=reason),
+        dry_run=dry_run,
     )
     return AbandonedView(
         batch_id=batch.batch_id,
         pipeline=batch.pipeline,
         kind=batch.kind,
-        dry_run=request.dry_run,
-        ranges=tuple(RangeView.of(segment.range) for segment in batch.segments),
+        dry_run=dry_run,
+        ranges=tuple(segment.range for segment in batch.segments),
     )
 
 
-def cancel_replay(ctx: Context, request: CancelRequest) -> CancelledView:
+def cancel_replay(
+    ctx: Context, replay_id: int, *, reason: str, dry_run: bool = False
+) -> CancelledView:
     """Abandon the planned batches of a replay; its committed batches stay.
 
     Raises:
@@ -97,14 +73,12 @@ def cancel_replay(ctx: Context, request: CancelRequest) -> CancelledView:
         FencedError: It has no planned batch.
     """
     with ctx.database.transaction(read_only=True) as tx:
-        pipeline = ctx.settings.pipeline(replays.find_replay(tx, request.replay_id).pipeline)
+        pipeline = ctx.settings.pipeline(replays.find_replay(tx, replay_id).pipeline)
 
     def work(tx: Transaction) -> CancelledView:
         lock_pipeline(tx, pipeline.name, pipeline.table)
-        abandoned = replays.cancel(
-            tx, request.replay_id, by=ctx.requester.name, reason=request.reason
-        )
-        now = replays.find_replay(tx, request.replay_id)
-        return CancelledView(**values_of(now), dry_run=request.dry_run, abandoned=tuple(abandoned))
+        abandoned = replays.cancel(tx, replay_id, by=ctx.requester.name, reason=reason)
+        now = replays.find_replay(tx, replay_id)
+        return CancelledView(**values_of(now), dry_run=dry_run, abandoned=tuple(abandoned))
 
-    return ctx.database.run(work, dry_run=request.dry_run)
+    return ctx.database.run(work, dry_run=dry_run)

@@ -17,16 +17,6 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AuditRequest:
-    """What to audit."""
-
-    pipeline: str
-    """The pipeline."""
-    recount: bool = False
-    """Whether the live segments are also recounted from Kafka."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class UncheckedView(RangeView):
     """A live range of which something could not be recounted."""
 
@@ -126,21 +116,26 @@ class AuditsView:
 
 
 def audit(
-    ctx: Context, request: AuditRequest, *, progress: Progress = lambda _done, _total: None
+    ctx: Context,
+    pipeline: str,
+    *,
+    recount: bool = False,
+    progress: Progress = lambda _done, _total: None,
 ) -> AuditView:
     """Check a pipeline's ledger and result, and with a recount also Kafka's records.
 
     Args:
         ctx: What is needed from outside; a reader is opened for a recount only.
-        request: What to audit.
+        pipeline: The pipeline.
+        recount: Whether the live segments are also recounted from Kafka.
         progress: Called with the number of offsets that are recounted, and with their total.
 
     Raises:
         TallyError: As :func:`tally.pipeline.audit.audit_ledger` and
             :func:`tally.pipeline.recount.recount`.
     """
-    report = audit_ledger(ctx, request.pipeline)
-    counted = step.recount(ctx, request.pipeline, progress) if request.recount else None
+    report = audit_ledger(ctx, pipeline)
+    counted = step.recount(ctx, pipeline, progress) if recount else None
     return audit_view(report, counted)
 
 

@@ -123,7 +123,7 @@ def of_waiting(view: WaitingView) -> Iterator[Measurement]:
     yield from of_status(view.status)
     if view.oldest_at is not None:
         yield _at(Metric.OLDEST, view.oldest_at)
-    expires = [one.expires_at for one in view.oldest if one.expires_at is not None]
+    expires = [one.expires_at for one in view.oldest.values() if one.expires_at is not None]
     if expires:
         yield _at(Metric.EXPIRY, min(expires))
     if (left := view.retention_left) is not None:
@@ -147,7 +147,7 @@ def of_status(view: StatusView) -> Iterator[Measurement]:
             yield Measurement(metric=Metric.COUNTED, value=passed, labels=labels)
     yield Measurement(metric=Metric.OPEN_LOSSES, value=len(view.open_losses))
     yield Measurement(
-        metric=Metric.OPEN_LOSS_OFFSETS, value=sum(loss.offsets for loss in view.open_losses)
+        metric=Metric.OPEN_LOSS_OFFSETS, value=sum(loss.range.offsets for loss in view.open_losses)
     )
     yield Measurement(metric=Metric.OPEN_BATCHES, value=len(view.open_batches))
     yield Measurement(metric=Metric.RATE, value=view.records_per_second)

@@ -6,8 +6,9 @@ from datetime import datetime
 from typing import Self
 
 from tally.app.each import is_down
-from tally.app.health import UNKNOWN, Health, Problem, ProblemReason, Surroundings, worst_of
-from tally.app.status import StatusRequest, StatusView, status
+from tally.app.health import Health, Problem, ProblemReason, worst_of
+from tally.app.status import StatusView, status
+from tally.app.surroundings import UNKNOWN, Surroundings
 from tally.app.views import ErrorView
 from tally.config.complaints import CORRECT_THEM
 from tally.errors import TallyError
@@ -32,13 +33,14 @@ class Statuses:
             TallyError: As :func:`tally.app.status.status`.
         """
         down = next((ErrorView.of(error) for error in self.errors if is_down(error)), None)
-        request = StatusRequest(
-            pipeline=pipeline,
+        return status(
+            self.ctx,
+            pipeline,
             ask_kafka=self.ask_kafka,
             kafka_error=down,
             surroundings=surroundings,
+            on_unanswered=self.errors.append,
         )
-        return status(self.ctx, request, on_unanswered=self.errors.append)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,18 +22,6 @@ from tally.planning.replay_request import RangesAsked
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ReplaysRequest:
-    """Which replays to list."""
-
-    pipeline: str
-    """The pipeline."""
-    state: ReplayState | None = None
-    """Only those in this state."""
-    limit: int = 20
-    """The largest number of replays that are searched."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ReplaysView:
     """Replays of a pipeline."""
 
@@ -114,16 +102,18 @@ class ReplayOutcome(ReplayRecord):
         return self.state is ReplayState.DONE
 
 
-def replays(ctx: Context, request: ReplaysRequest) -> ReplaysView:
-    """The pipeline's replays, newest first.
+def replays(
+    ctx: Context, pipeline: str, *, state: ReplayState | None = None, limit: int = 20
+) -> ReplaysView:
+    """The pipeline's replays, newest first; of the latest ``limit`` those in the state, if any.
 
     Raises:
         MySQLUnavailableError: The server did not answer.
     """
     with ctx.database.transaction(read_only=True) as tx:
-        found = list_replays(tx, request.pipeline, limit=request.limit)
-    wanted = [r for r in found if request.state in {None, r.state}]
-    return ReplaysView(pipeline=request.pipeline, replays=tuple(wanted))
+        found = list_replays(tx, pipeline, limit=limit)
+    wanted = [r for r in found if state in {None, r.state}]
+    return ReplaysView(pipeline=pipeline, replays=tuple(wanted))
 
 
 def replay(ctx: Context, replay_id: int) -> ReplayRecord:

@@ -3,27 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tally.app.views import RangeView
 from tally.errors import MissingTopicError, UsageError
 from tally.ledger.decisions import Adoption, LossRecord, adopt_topic, find_losses
 from tally.ledger.positions import lock_pipeline
-from tally.model import LossCause
+from tally.model import LossCause, OffsetRange
 from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context
 from tally.planning.blocks import missing_topic
 from tally.planning.ingest import first_offsets
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AdoptionRequest:
-    """Which topic to adopt."""
-
-    pipeline: str
-    """The pipeline."""
-    topic: str
-    """One of its topics."""
-    start: str = "earliest"
-    """``earliest`` or ``latest``: where counting begins in a generation that is new."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,9 +24,11 @@ class StartView:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LostView(RangeView):
+class LostView:
     """A range that is accepted as lost with the adoption."""
 
+    range: OffsetRange
+    """The range."""
     topic_id: str
     """Kafka's id of the generation that has lost it."""
     cause: LossCause
@@ -70,12 +59,16 @@ class AdoptionView:
     """Whether it is adopted; false for a preview."""
 
 
-def preview_adoption(ctx: Context, request: AdoptionRequest, *, reason: str) -> AdoptionView:
+def preview_adoption(
+    ctx: Context, name: str, topic: str, *, start: str = "earliest", reason: str
+) -> AdoptionView:
     """What adopting a topic as Kafka shows it now would mean; nothing is changed.
 
     Args:
         ctx: What is needed from outside.
-        request: Which topic.
+        name: The pipeline.
+        topic: One of its topics.
+        start: ``earliest`` or ``latest``: where counting begins in a generation that is new.
         reason: Why it would be adopted.
 
     Raises:
@@ -83,45 +76,45 @@ def preview_adoption(ctx: Context, request: AdoptionRequest, *, reason: str) -> 
             this generation already.
         MissingTopicError: Kafka does not know it.
     """
-    pipeline = ctx.settings.pipeline(request.pipeline)
-    if request.topic not in pipeline.topics:
+    pipeline = ctx.settings.pipeline(name)
+    if topic not in pipeline.topics:
         raise UsageError(
-            f"pipeline {pipeline.name} does not read the topic {request.topic}",
+            f"pipeline {pipeline.name} does not read the topic {topic}",
             next_step=f"its topics are: {', '.join(pipeline.topics)}",
         )
-    kafka = ctx.kafka.snapshot([request.topic], read_committed=pipeline.reads_committed)
-    if request.topic not in kafka.topics:
+    kafka = ctx.kafka.snapshot([topic], read_committed=pipeline.reads_committed)
+    if topic not in kafka.topics:
         raise MissingTopicError(
-            f"Kafka has no topic {request.topic}; there is nothing to adopt",
-            next_step=missing_topic(request.topic, None).next_step,
+            f"Kafka has no topic {topic}; there is nothing to adopt",
+            next_step=missing_topic(topic, None).next_step,
         )
-    starts = first_offsets(kafka, [request.topic], request.start, {})
+    starts = first_offsets(kafka, [topic], start, {})
     shown = AdoptionView(
         pipeline=pipeline.name,
-        topic=request.topic,
-        topic_id=kafka.topics[request.topic].topic_id,
+        topic=topic,
+        topic_id=kafka.topics[topic].topic_id,
         cluster_id=kafka.cluster_id,
-        start=request.start,
+        start=start,
         was_followed_before=False,
         partitions=_starts({where.partition: offset for where, offset in starts.items()}),
         lost=(),
         adopted=False,
     )
-    return _adopt(ctx, shown, reason=reason, dry_run=True)
+    return adopt(ctx, shown, reason=reason, dry_run=True)
 
 
-def adopt(ctx: Context, shown: AdoptionView, *, reason: str) -> AdoptionView:
+def adopt(ctx: Context, shown: AdoptionView, *, reason: str, dry_run: bool = False) -> AdoptionView:
     """Follow exactly the generation that was shown; what was counted before stays counted.
+
+    Args:
+        ctx: What is needed from outside.
+        shown: The generation, as a preview has shown it.
+        reason: Why; kept in the ledger.
+        dry_run: Whether nothing is changed.
 
     Raises:
         UsageError: The ledger does not know the topic, or follows this generation already.
     """
-    return _adopt(ctx, shown, reason=reason)
-
-
-def _adopt(
-    ctx: Context, shown: AdoptionView, *, reason: str, dry_run: bool = False
-) -> AdoptionView:
     pipeline = ctx.settings.pipeline(shown.pipeline)
     adoption = Adoption(
         topic=shown.topic,
@@ -144,7 +137,7 @@ def _adopt(
         was_followed_before=shown.was_followed_before or starts != adoption.starts,
         partitions=_starts(starts),
         lost=tuple(
-            LostView.of(loss.range, topic_id=loss.topic_id, cause=loss.cause) for loss in lost
+            LostView(range=loss.range, topic_id=loss.topic_id, cause=loss.cause) for loss in lost
         ),
         adopted=not dry_run,
     )

@@ -1,12 +1,15 @@
-"""What the views of the use cases share, and how a view becomes the published JSON.
+"""What the use cases return, and how it becomes the published JSON.
 
-A view is a frozen dataclass; its fields are the keys of the published JSON, which are only ever
-added. Times are UTC in ISO 8601; ``log_time`` is the log's own wall clock and has no zone.
+They return the ledger's records, and views: frozen dataclasses that hold records. Their fields are
+the keys of the published JSON, which are only ever added. Times are UTC in ISO 8601; ``log_time``
+is the log's own wall clock and has no zone.
 """
 
-from dataclasses import dataclass, fields
-from functools import cache
-from typing import Any, ClassVar, Protocol, Self
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any, ClassVar, Final, Protocol, Self, cast
 
 from tally.errors import TallyError
 from tally.model import OffsetRange, SegmentTotals, TopicPartition
@@ -18,22 +21,44 @@ class View(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
+FLAT: Final = frozenset({"partition", "range", "totals"})
+"""Fields whose own fields, if they hold a record, are keys of the record that has them."""
+
+
 def document(view: View) -> dict[str, Any]:
     """A view as JSON carries it, in plain values."""
-    found: dict[str, Any] = _adapter(type(view)).dump_python(view, mode="json")
+    found: dict[str, Any] = {}
+    for field in fields(view):
+        value = getattr(view, field.name)
+        if field.name in FLAT and is_dataclass(value):
+            found |= _plain(value)
+        elif field.name == "totals" and value is None:
+            found |= dict.fromkeys(total.name for total in fields(SegmentTotals))
+        elif "omitted" not in field.metadata or value not in (None, {}):
+            found[field.name] = _plain(value)
     return found
 
 
-@cache
-def _adapter(kind: type) -> Any:
-    from pydantic import TypeAdapter  # noqa: PLC0415 - not needed by --help and DAG parsing
-
-    return TypeAdapter(kind)
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return document(cast("View", value))
+    if isinstance(value, Mapping):
+        return {key: _plain(of) for key, of in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(of) for of in value]
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    return value.value if isinstance(value, Enum) else value
 
 
 def values_of(record: View) -> dict[str, Any]:
     """The fields of a record by name, to make a view of it with additional fields."""
     return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
+def span_of(r: OffsetRange) -> str:
+    """``[300, 310)``."""
+    return f"[{r.from_offset}, {r.until_offset})"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +102,7 @@ class RangeView:
     @property
     def span(self) -> str:
         """``[300, 310)``."""
-        return f"[{self.from_offset}, {self.until_offset})"
+        return span_of(self.range)
 
     @property
     def offsets(self) -> int:

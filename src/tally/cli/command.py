@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import click
 
+from tally.cli.options import json_option
+
 _WORD: Final = re.compile(r"(?:--[\w-]+ (?!-))?(?:'[^']*'|[^\s'])+")
 """A word of an example, with its blanks in quotes; an option stays with its value."""
 _CONTINUES: Final = " \\"
@@ -18,12 +20,24 @@ class Command(click.Command):
     Args:
         *args: click's own.
         examples: Whole command lines; a test holds that they parse.
+        document: What it writes with ``--json``, an option that it has with a document alone.
+        several: What it writes instead about several pipelines.
         **kwargs: click's own.
     """
 
-    def __init__(self, *args: Any, examples: Sequence[str], **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        examples: Sequence[str],
+        document: type | None = None,
+        several: type | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
+        self.document, self.several = document, several
+        if document is not None:
+            self.params.append(json_option)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The examples, never wrapped within a word."""
@@ -33,6 +47,8 @@ class Command(click.Command):
 
 class Group(click.Group):
     """A group of commands that answers a misspelt one with those that look like it."""
+
+    command_class = Command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -42,8 +42,7 @@ def topics_and_files(
 
 def batches(context: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
     """The latest batches, newest first, with their pipeline and state; none without the ledger."""
-    from tally.app.batches import BatchesRequest  # noqa: PLC0415 - --help does without
-    from tally.app.batches import batches as latest  # noqa: PLC0415 - as above
+    from tally.app.batches import batches as latest  # noqa: PLC0415 - --help does without
 
     settings = _settings(context)
     if settings is None:
@@ -52,8 +51,7 @@ def batches(context: click.Context, _: click.Parameter, begun: str) -> list[Comp
     mysql = settings.mysql.model_copy(update=quick)
     ctx = _app(context).open_context(settings.model_copy(update={"mysql": mysql}))
     try:
-        asked = [BatchesRequest(pipeline=name, limit=BATCHES) for name in settings.names]
-        found = [batch for request in asked for batch in latest(ctx, request).batches]
+        found = [b for name in settings.names for b in latest(ctx, name, limit=BATCHES).batches]
     except TallyError:  # there is nobody to tell: a line is being typed
         return []
     return [

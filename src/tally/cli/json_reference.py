@@ -16,24 +16,9 @@ from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
-from tally.app.abandon import AbandonedView
-from tally.app.audit import AuditsView, AuditView
-from tally.app.batches import BatchesView, BatchView
-from tally.app.configuration import ConfigView
-from tally.app.counts import CountsListView, CountsView
-from tally.app.dead_letters import DeadLettersView
-from tally.app.doctor import DoctorView
-from tally.app.format_trial import TrialView
-from tally.app.losses import LossesView
-from tally.app.overview import PipelinesView
-from tally.app.plan import PlanView
-from tally.app.prune import PruneView
-from tally.app.replays import ReplaysView
-from tally.app.run import RunsView, RunView
-from tally.app.status import StatusView
-from tally.app.topics import AdoptionView
-from tally.app.views import ErrorView
-from tally.cli.replay_running import ReplayDocument
+from tally.app.views import FLAT, ErrorView
+from tally.cli.command import Command
+from tally.cli.tree import walk
 
 HEADER: Final = """\
 # JSON
@@ -47,36 +32,12 @@ in ISO 8601; `log_time` is the wall clock of the log lines and has no zone.
 A command that fails before it has a result writes `{"error": …}` with an [ErrorView](#errorview).
 """
 
-DOCUMENTS: Final[Mapping[str, type]] = {
-    "abandon": AbandonedView,
-    "audit": AuditView,
-    "batches": BatchesView,
-    "config show": ConfigView,
-    "counts": CountsView,
-    "dead-letters": DeadLettersView,
-    "doctor": DoctorView,
-    "format try": TrialView,
-    "losses accept": LossesView,
-    "losses list": LossesView,
-    "pipelines": PipelinesView,
-    "plan": PlanView,
-    "prune": PruneView,
-    "replay": ReplayDocument,
-    "replays": ReplaysView,
-    "run": RunView,
-    "show": BatchView,
-    "status": StatusView,
-    "topics adopt": AdoptionView,
+DOCUMENTS: Final[Mapping[str, Command]] = {
+    " ".join(path[1:]): command
+    for path, command in sorted(walk().items())
+    if isinstance(command, Command) and command.document is not None
 }
-"""The view that each command writes."""
-
-OF_SEVERAL: Final[Mapping[str, type]] = {
-    "audit": AuditsView,
-    "counts": CountsListView,
-    "run": RunsView,
-    "status": PipelinesView,
-}
-"""The view that a command writes instead when it shows several pipelines."""
+"""The commands that write a document, by name."""
 
 _PLAIN: Final[Mapping[Any, str]] = {
     str: "text",
@@ -91,11 +52,13 @@ _PLAIN: Final[Mapping[Any, str]] = {
 def render() -> str:
     """The whole page."""
     lines = [HEADER, "| command | document |", "|---|---|"]
-    for command, view in DOCUMENTS.items():
-        several = OF_SEVERAL.get(command)
-        more = f", or {_link(several)} of several pipelines" if several else ""
-        lines.append(f"| `tally {command}` | {_link(view)}{more} |")
-    for view in _reachable([*DOCUMENTS.values(), *OF_SEVERAL.values(), ErrorView]):
+    views: list[type] = [ErrorView]
+    for name, command in DOCUMENTS.items():
+        written = [view for view in (command.document, command.several) if view]
+        of = ", or ".join(map(_link, written)) + " of several pipelines" * (len(written) - 1)
+        lines.append(f"| `tally {name}` | {of} |")
+        views += written
+    for view in _reachable(views):
         lines += ["", *_section(view)]
     return "\n".join(lines) + "\n"
 
@@ -105,9 +68,21 @@ def _section(view: type) -> Iterator[str]:
     yield f"{_first_sentence(view)}\n"
     yield "| key | value | |"
     yield "|---|---|---|"
+    for key, kind, text in _keys(view):
+        yield f"| `{key}` | {kind} | {_as_markdown(text)} |"
+
+
+def _keys(view: type) -> Iterator[tuple[str, str, str]]:
+    """The keys of a view's document: kind of value, and text."""
     hints, texts = get_type_hints(view), _texts(view)
     for field in fields(view):
-        yield f"| `{field.name}` | {_kind(hints[field.name])} | {_as_markdown(texts[field.name])} |"
+        hint = hints[field.name]
+        records = list(_inner(hint)) if field.name in FLAT else []
+        or_null = " or null" * (NoneType in get_args(hint))
+        for key, kind, text in _keys(records[0]) if records else ():
+            yield key, kind if kind.endswith(or_null) else kind + or_null, text
+        if not records:
+            yield field.name, _kind(hint), texts[field.name]
 
 
 def _as_markdown(text: str) -> str:
@@ -124,8 +99,9 @@ def _reachable(views: list[type]) -> list[type]:
         view = todo.pop()
         if found.setdefault(view.__name__, view) is not view:
             raise AssertionError(f"two views are called {view.__name__}")
-        for hint in get_type_hints(view).values():
-            todo += [inner for inner in _inner(hint) if inner.__name__ not in found]
+        for key, hint in get_type_hints(view).items():
+            if key not in FLAT:
+                todo += [inner for inner in _inner(hint) if inner.__name__ not in found]
     return [found[name] for name in sorted(found)]
 
 

@@ -87,8 +87,8 @@ def _sets(attribute: str) -> Callable[[click.Context, click.Parameter, bool], No
     return set_it
 
 
-json_option = click.option(
-    "--json",
+json_option = click.Option(
+    ["--json"],
     is_flag=True,
     is_eager=True,
     expose_value=False,

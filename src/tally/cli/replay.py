@@ -5,24 +5,22 @@ from typing import Any, Final
 import click
 
 from tally.app import replays as use_case
-from tally.app.abandon import CancelRequest, cancel_replay
+from tally.app.abandon import cancel_replay
 from tally.app.preview import PreviewRequest, preview
-from tally.app.replays import ReplayRequest, ReplaysRequest
+from tally.app.replays import ReplayRequest
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import (
     REPLAY,
     dry_run_option,
-    json_option,
     optional_reason_option,
     pass_app,
     pipeline_argument,
     yes_option,
 )
-from tally.cli.replay_options import selector_options
 from tally.cli.replay_preview import question, show_preview
 from tally.cli.replay_running import ReplayDocument, count_to_the_end
-from tally.cli.replay_selector import Selector, read_request
+from tally.cli.replay_selector import options_given, read_request, selector_options
 from tally.cli.ui.values import moment, number
 from tally.errors import FencedError, UsageError
 from tally.formatting import plural
@@ -47,6 +45,7 @@ HELP: Final = "tally replay --help"
         "tally replay --resume 7",
         "tally replay --cancel 7 --reason 'wrong levels'",
     ],
+    document=ReplayDocument,
 )
 @pipeline_argument
 @selector_options
@@ -67,7 +66,6 @@ HELP: Final = "tally replay --help"
 )
 @dry_run_option
 @yes_option
-@json_option
 @pass_app
 def replay(
     app: App,
@@ -97,11 +95,10 @@ def replay(
     Large requests are divided into batches that are committed one by one. Ctrl-C is safe at any
     moment: --resume continues, and with --dry-run shows what is left. Spark runs in this process.
     """
-    asked = Selector(**selector)
     if resume_id is None and cancel_id is None:
         if pipeline is not None:  # before the options, which lack, too, where a topic is named
             app.pipeline(pipeline)
-        _start(app, pipeline, read_request(asked), reason, dry_run=dry_run, yes=yes)
+        _start(app, pipeline, read_request(selector), reason, dry_run=dry_run, yes=yes)
         return
     _check_alone(
         resume_id is not None,
@@ -109,7 +106,7 @@ def replay(
             *(["--cancel"] if resume_id is not None and cancel_id is not None else []),
             *(["PIPELINE"] if pipeline is not None else []),
             *(["--reason"] if resume_id is not None and reason is not None else []),
-            *asked.given,
+            *options_given(selector),
         ],
     )
     if resume_id is not None:
@@ -154,8 +151,10 @@ def _start(
 
 def _mention_open(app: App, name: str) -> None:
     """Name an open replay: a repeated request usually means to resume an interrupted one."""
-    request = ReplaysRequest(pipeline=name, state=ReplayState.OPEN, limit=OPEN_REPLAYS_LOOKED_FOR)
-    for open_replay in use_case.replays(app.context, request).replays:
+    found = use_case.replays(
+        app.context, name, state=ReplayState.OPEN, limit=OPEN_REPLAYS_LOOKED_FOR
+    )
+    for open_replay in found.replays:
         app.out.note(
             f"replay {open_replay.replay_id} is open, {_progress(open_replay)}: "
             f"tally replay --resume {open_replay.replay_id}"
@@ -186,8 +185,7 @@ def _resume(app: App, replay_id: int, *, dry_run: bool) -> None:
 
 
 def _cancel(app: App, replay_id: int, reason: str | None, *, dry_run: bool) -> None:
-    request = CancelRequest(replay_id=replay_id, reason=_needed(reason), dry_run=dry_run)
-    view = cancel_replay(app.context, request)
+    view = cancel_replay(app.context, replay_id, reason=_needed(reason), dry_run=dry_run)
     if app.out.as_json:
         app.out.view(ReplayDocument(dry_run=dry_run, replay_id=replay_id, replay=view))
         return

@@ -17,10 +17,9 @@ from tally.app.doctor import (
     pipelines,
 )
 from tally.app.doctor.broker import check_topic
-from tally.app.lag import Lateness
-from tally.app.ledger_state import LedgerState
 from tally.app.orchestration import Orchestration, is_configured
-from tally.app.status import Facts, compose
+from tally.app.reading import LedgerState, Reading
+from tally.app.status import status_of
 from tally.config.servers import SparkSettings
 from tally.model import TopicRights
 
@@ -111,10 +110,13 @@ def test_a_topic_must_be_there_readable_and_not_compacted() -> None:
 
 def test_another_cluster_and_a_re_created_topic_are_found() -> None:
     """The ledger's offsets belong to one topic of one cluster."""
-    lateness = Lateness(due_before=AT, overdue_before=AT)
-    facts = Facts(now=AT, lateness=lateness, kafka=SNAPSHOT)
     ledgers = ({}, known(), known(topic_id="old"), known(cluster_id="other"))
-    views = [compose(pipeline(), LedgerState(known=ledger), facts) for ledger in ledgers]
+    views = [
+        status_of(
+            Reading(pipeline=pipeline(), now=AT, ledger=LedgerState(known=of), kafka=SNAPSHOT)
+        )
+        for of in ledgers
+    ]
     assert [sound(pipelines.diagnosis_of(view)) for view in views] == [OK, OK, FAIL, FAIL]
 
 

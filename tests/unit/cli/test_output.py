@@ -11,8 +11,8 @@ import click
 import pytest
 from rich.console import Console
 
-from tally.cli.ui.log import LogFormatter, is_worth_saying
 from tally.cli.ui.output import Output
+from tally.cli.ui.stderr import LogFormatter, is_worth_saying
 from tally.cli.ui.table import laid_out
 from tally.cli.ui.values import moment, number, shortened
 from tally.formatting import printable, printable_bytes

@@ -8,16 +8,16 @@ from click import unstyle
 from rich.console import Console
 from tests.unit.values import P0, batch, blank, span, totals
 
-from tally.app.batches import BatchView, ReplacedView, SegmentView
+from tally.app.batches import BatchView, SegmentView
 from tally.app.preview import PreviewView, duration, preview_view
 from tally.app.replays import ReplayOutcome
 from tally.app.run import RanView
 from tally.app.views import CountedRangeView, document
+from tally.cli.batches import REPLACES
 from tally.cli.replay_preview import question, show_preview
 from tally.cli.replay_running import batch_line, summary
-from tally.cli.show import REPLACES
 from tally.cli.ui.output import Output
-from tally.ledger.replacements import Changes
+from tally.ledger.replacements import Changes, Replaced
 from tally.model import BatchKind, BatchState, ReplayState
 from tally.pipeline.replay_plan import Preview
 from tally.pipeline.run import Ran
@@ -194,7 +194,7 @@ def test_what_a_batch_replaces_is_named_by_its_batches() -> None:
         ([6, 5, 5], "3 segments of batches 5, 6"),
         (range(1, 8), "7 segments of batches 1 to 7"),
     ):
-        replaced = tuple(ReplacedView(segment_id=n, batch_id=b) for n, b in enumerate(of_batches))
+        replaced = tuple(Replaced(segment_id=n, batch_id=b) for n, b in enumerate(of_batches))
         ranges = tuple(blank(SegmentView, replaces=(one,)) for one in replaced)
         assert blank(BatchView, ranges=ranges).replaced == told
     # Nothing read is not zero records.

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tally.cli.app import App
+from tally.cli.failures import terminable
 from tally.cli.session import shared_session
-from tally.cli.stopping import terminable
 from tally.cli.ui.bar import bar
 from tally.cli.ui.output import Output
 from tally.config.servers import SparkSettings

@@ -38,9 +38,8 @@ from tally.airflow.console.request_limit import RequestLimit
 from tally.airflow.console.runs import TASKS_MAX, find_run
 from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
 from tally.app.context import console_context
-from tally.app.engine import engine_error
-from tally.app.health import Surroundings
 from tally.app.overview import PipelineSummary, overview
+from tally.app.surroundings import Surroundings, engine_error
 from tally.app.views import ErrorView
 from tally.errors import (
     ConfigError,

@@ -21,8 +21,9 @@ from tally.airflow.console.query import (
     without,
 )
 from tally.airflow.policies import REPLAY_SUFFIX
-from tally.app.batches import BatchesRequest, BatchRequest, batch, batches
-from tally.app.dead_letters import DeadLettersRequest, dead_letters, reasons
+from tally.app.batches import batch, batches
+from tally.app.dead_letters import dead_letters, reasons
+from tally.ledger.dead_letters import Among
 from tally.lines.format import MalformedReason
 from tally.model import BatchKind, BatchState
 from tally.pipeline.context import Context
@@ -30,15 +31,16 @@ from tally.pipeline.context import Context
 
 def batches_page(ctx: Context, pipeline: str, query: Query) -> Page:
     """The ledger's batches, with filters."""
-    request = BatchesRequest(
-        pipeline=pipeline,
+    limit = limit_of(query)
+    found = batches(
+        ctx,
+        pipeline,
         state=one_of(query, "state", BatchState),
         kind=one_of(query, "kind", BatchKind),
         before=number_of(query, "before"),
-        limit=limit_of(query),
-    )
-    found = batches(ctx, request).batches
-    more = found[-1].batch_id if len(found) == request.limit else None
+        limit=limit,
+    ).batches
+    more = found[-1].batch_id if len(found) == limit else None
     return Page(
         template="batches.html",
         title="Batches",
@@ -60,7 +62,7 @@ def batch_page(ctx: Context, pipeline: str, path: Mapping[str, str]) -> Page:
     """
     batch_id = number_of(path, "batch_id") or 0
     # To one of another pipeline the user may have no right: it is as unknown as one that is not.
-    view = batch(ctx, BatchRequest(batch_id=batch_id, rows=ROWS, pipeline=pipeline))
+    view = batch(ctx, batch_id, rows=ROWS, pipeline=pipeline)
     dag_id = pipeline + REPLAY_SUFFIX if view.kind == BatchKind.REPLAY else pipeline
     return Page(
         template="batch.html",
@@ -72,20 +74,24 @@ def batch_page(ctx: Context, pipeline: str, path: Mapping[str, str]) -> Page:
 
 def dead_letters_page(ctx: Context, pipeline: str, query: Query) -> Page:
     """Dead letters of what is in the result, and how many there are of each reason."""
-    request = DeadLettersRequest(
-        pipeline=pipeline,
+    among = Among(
         batch_id=number_of(query, "batch"),
         partition=partition_of(query),
         since=moment_of(query, "since", zone=True),
         before=moment_of(query, "until", zone=True),
+    )
+    skip, limit = number_of(query, "skip") or 0, limit_of(query)
+    found = dead_letters(
+        ctx,
+        pipeline,
+        among,
         reason=one_of(query, "reason", MalformedReason),
         text=query.get("text") or None,
-        skip=number_of(query, "skip") or 0,
-        limit=limit_of(query),
-    )
-    found = dead_letters(ctx, request).dead_letters
-    totals = reasons(ctx, request)
-    more = request.skip + request.limit if len(found) == request.limit else None
+        skip=skip,
+        limit=limit,
+    ).dead_letters
+    totals = reasons(ctx, pipeline, among)
+    more = skip + limit if len(found) == limit else None
     return Page(
         template="dead_letters.html",
         title="Dead letters",

@@ -18,7 +18,6 @@ from prometheus_client.registry import Collector
 
 from tally.airflow.console.runs import latest_report
 from tally.app.each import is_down
-from tally.app.health import Surroundings
 from tally.app.measurements import (
     AuditOutcome,
     Measurement,
@@ -28,6 +27,7 @@ from tally.app.measurements import (
     of_waiting,
 )
 from tally.app.overview import PipelineSummary
+from tally.app.surroundings import Surroundings
 from tally.app.views import ErrorView
 from tally.app.waiting import WaitingView, waiting
 from tally.config.servers import ConsoleSettings

@@ -1,5 +1,6 @@
 """The pages about how a pipeline is: health, chart, partitions."""
 
+from operator import attrgetter
 from typing import Final
 from urllib.parse import urlencode
 
@@ -7,29 +8,50 @@ from tally.airflow.console import charts
 from tally.airflow.console.drawing import minute_text
 from tally.airflow.console.listings import batches_table, partitions_table
 from tally.airflow.console.page import Page
-from tally.airflow.console.query import SPANS, Query, minutes_request, moment_of
-from tally.airflow.console.tables import Column, Table
-from tally.app.batches import BatchesRequest, batches
-from tally.app.health import Surroundings
+from tally.airflow.console.query import SPANS, Query, chart_span, moment_of
+from tally.airflow.console.tables import Table
+from tally.app.batches import batches
+from tally.app.columns import PLACE, Column
 from tally.app.minutes import MINUTE, minute, minutes
-from tally.app.status import PartitionStatus, StatusRequest, StatusView, status
+from tally.app.status import PartitionStatus, StatusView, status
+from tally.app.surroundings import Surroundings
+from tally.app.views import span_of
 from tally.app.waiting import waiting
+from tally.model import BatchKind
 from tally.pipeline.context import Context
 
 STRIPS_MAX: Final = 1_000
 """Partitions of which a page shows strips; the table has all."""
 
+BARS: Final = (
+    Column("minute", "from", of=attrgetter("first_minute")),
+    Column("lines", "lines"),
+    Column("replayed", "replayed"),
+    Column("outdated", "under other rules"),
+)
+PARTS: Final = (
+    Column("lines", "lines"),
+    PLACE,
+    Column("offsets", "offsets", of=lambda part: span_of(part.range)),
+    Column("batch_id", "batch"),
+    Column(
+        "counted_by",
+        "counted by",
+        of=lambda part: "a replay" if part.kind is BatchKind.REPLAY else "a minute batch",
+    ),
+)
+
 
 def ledger_status(ctx: Context, pipeline: str, surroundings: Surroundings) -> StatusView:
     """The status as the ledger has it: a page does not wait for Kafka."""
-    return status(ctx, StatusRequest(pipeline=pipeline, ask_kafka=False, surroundings=surroundings))
+    return status(ctx, pipeline, ask_kafka=False, surroundings=surroundings)
 
 
 def overview_page(ctx: Context, pipeline: str, query: Query, surroundings: Surroundings) -> Page:
     """Health, the chart and the latest batches; Kafka is asked by :func:`kafka_page`."""
     view = ledger_status(ctx, pipeline, surroundings)
-    shown = minutes(ctx, minutes_request(pipeline, query))
-    latest = batches(ctx, BatchesRequest(pipeline=pipeline, limit=10)).batches
+    shown = minutes(ctx, pipeline, **chart_span(query))
+    latest = batches(ctx, pipeline, limit=10).batches
     outdated = shown.outdated
     return Page(
         template="overview.html",
@@ -57,25 +79,7 @@ def overview_page(ctx: Context, pipeline: str, query: Query, surroundings: Surro
         },
         tables=(
             batches_table(latest, "batches", "Latest batches"),
-            Table(
-                name="minutes",
-                title="Lines by time",
-                columns=(
-                    Column(key="minute", title="from"),
-                    Column(key="lines", title="lines"),
-                    Column(key="replayed", title="replayed"),
-                    Column(key="outdated", title="under other rules"),
-                ),
-                rows=[
-                    {
-                        "minute": bar.first_minute,
-                        "lines": bar.lines,
-                        "replayed": bar.replayed,
-                        "outdated": bar.outdated,
-                    }
-                    for bar in shown.bars
-                ],
-            ),
+            Table.of(BARS, shown.bars, name="minutes", title="Lines by time"),
         ),
     )
 
@@ -88,26 +92,11 @@ def minute_page(ctx: Context, pipeline: str, query: Query) -> Page:
         title=minute_text(view.minute),
         values={"minute": view},
         tables=(
-            Table(
+            Table.of(
+                PARTS,
+                view.parts,
                 name="segments",
                 title="Segments with lines of this minute",
-                columns=(
-                    Column(key="lines", title="lines"),
-                    Column(key="partition", title="partition"),
-                    Column(key="offsets", title="offsets"),
-                    Column(key="batch_id", title="batch"),
-                    Column(key="counted_by", title="counted by"),
-                ),
-                rows=[
-                    {
-                        "lines": part.lines,
-                        "partition": part.place,
-                        "offsets": part.span,
-                        "batch_id": part.batch_id,
-                        "counted_by": "a replay" if part.replayed else "a minute batch",
-                    }
-                    for part in view.parts
-                ],
                 links={"batch_id": "batches/{batch_id}"},
                 empty="none: its lines are of segments that were pruned, or it has no line",
             ),

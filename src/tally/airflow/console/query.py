@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from tally.app.dead_letters import read_partition
-from tally.app.minutes import MinutesRequest
 from tally.errors import UsageError
 from tally.model import TopicPartition
 
@@ -27,17 +26,17 @@ SPANS: Final = {
 }
 
 
-def minutes_request(pipeline: str, query: Query) -> MinutesRequest:
-    """The span of a chart.
+def chart_span(query: Query) -> dict[str, Any]:
+    """The span of a chart, as arguments of :func:`tally.app.minutes.minutes`.
 
     Raises:
         UsageError: It is not known, or a time is none.
     """
-    first, last = moment_of(query, "first"), moment_of(query, "last")
     name = query.get("span") or "1h"
     if name not in SPANS:
         raise UsageError(f"span = {name!r} is not known", next_step=f"one of {', '.join(SPANS)}")
-    return MinutesRequest(pipeline=pipeline, span=SPANS[name], first=first, last=last)
+    first, last = moment_of(query, "first"), moment_of(query, "last")
+    return {"span": SPANS[name], "first": first, "last": last}
 
 
 def limit_of(query: Query) -> int:

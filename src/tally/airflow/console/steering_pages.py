@@ -10,20 +10,31 @@ from tally.airflow.console.listings import batches_table, losses_table
 from tally.airflow.console.page import Page
 from tally.airflow.console.query import ROWS, Query
 from tally.airflow.console.runs import find_xcom, latest_audits, latest_report
-from tally.airflow.console.tables import SHOWN_MAX, Column, Table
+from tally.airflow.console.tables import SHOWN_MAX, Table
 from tally.airflow.losses_tasks import REFUSED_KEY, SETTLE
 from tally.airflow.losses_work import as_seen
 from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
 from tally.airflow.replay_fields import CHOICES, REASON_MAX
 from tally.airflow.replay_tasks import PREVIEW, REPLAY_KEY, REQUEST, SHOWN_KEY
+from tally.app import columns
 from tally.app.batches import RUN_BATCHES_MAX, run_batches
-from tally.app.losses import LossesRequest, losses
-from tally.app.replays import ReplayOutcome, ReplaysRequest, replay_outcome, replays
+from tally.app.columns import Column
+from tally.app.losses import losses
+from tally.app.replays import ReplayOutcome, replay_outcome, replays
 from tally.errors import StatementError, UsageError
 from tally.pipeline.context import Context
 
 AUDITS: Final = 10
 """Audits that are listed."""
+
+VIOLATIONS: Final = (Column("check", "check"), Column("where", "where"), Column("detail", "what"))
+AUDIT_RUNS: Final = (
+    Column("ended_at", "ended"),
+    Column("state", "run"),
+    *(Column(key, key) for key in ("holds", "segments", "records", "minutes")),
+    Column("matched", "lines"),
+    Column("findings", "violations"),
+)
 
 
 def replay_page(ctx: Context, pipeline: str, query: Query) -> Page:
@@ -32,7 +43,7 @@ def replay_page(ctx: Context, pipeline: str, query: Query) -> Page:
     what = query.get("what", "minutes")
     if what not in CHOICES:  # without a choice the DAG would take its own default, everything
         raise UsageError(f"what = {what!r} is not known", next_step=f"one of {', '.join(CHOICES)}")
-    found = replays(ctx, ReplaysRequest(pipeline=pipeline, limit=ROWS)).replays
+    found = replays(ctx, pipeline, limit=ROWS).replays
     return Page(
         template="replay.html",
         title="Replay",
@@ -45,34 +56,13 @@ def replay_page(ctx: Context, pipeline: str, query: Query) -> Page:
             "dag_id": pipeline + REPLAY_SUFFIX,
         },
         tables=(
-            Table(
+            Table.of(
+                columns.REPLAY,
+                found,
                 name="replays",
                 title=f"The latest {ROWS} replays"
                 if len(found) == ROWS
                 else "Replays, newest first",
-                columns=(
-                    Column(key="replay_id", title="replay"),
-                    Column(key="state", title="state"),
-                    Column(key="requested_at", title="requested"),
-                    Column(key="requested_by", title="by"),
-                    Column(key="request", title="what"),
-                    Column(key="committed", title="committed"),
-                    Column(key="batches", title="of batches"),
-                    Column(key="reason", title="reason"),
-                ),
-                rows=[
-                    {
-                        "replay_id": one.replay_id,
-                        "state": str(one.state),
-                        "requested_at": one.requested_at,
-                        "requested_by": one.requested_by,
-                        "request": one.request,
-                        "committed": one.committed,
-                        "batches": one.batches,
-                        "reason": one.reason,
-                    }
-                    for one in found
-                ],
             ),
         ),
     )
@@ -80,7 +70,7 @@ def replay_page(ctx: Context, pipeline: str, query: Query) -> Page:
 
 def losses_page(ctx: Context, pipeline: str) -> Page:
     """Open losses with the form that decides them, and what was decided before."""
-    found = losses(ctx, LossesRequest(pipeline=pipeline)).losses
+    found = losses(ctx, pipeline).losses
     undecided = [loss for loss in found if loss.state == "open"]
     shown = undecided[:SHOWN_MAX]  # what is decided is what is seen
     decided = [loss for loss in reversed(found) if loss.state != "open"]
@@ -119,27 +109,14 @@ def audit_page(pipeline: str, *, may_see: bool) -> Page:
             Table(
                 name="violations",
                 title="Violations that the latest audit has found",
-                columns=(
-                    Column(key="check", title="check"),
-                    Column(key="where", title="where"),
-                    Column(key="detail", title="what"),
-                ),
+                columns=VIOLATIONS,
                 rows=(latest or {}).get("violations", []),
                 empty="none" if latest else "not known",
             ),
             Table(
                 name="audits",
                 title=f"The latest {AUDITS} audits" if len(runs) == AUDITS else "Audits",
-                columns=(
-                    Column(key="ended_at", title="ended"),
-                    Column(key="state", title="run"),
-                    Column(key="holds", title="holds"),
-                    Column(key="segments", title="segments"),
-                    Column(key="records", title="records"),
-                    Column(key="minutes", title="minutes"),
-                    Column(key="matched", title="lines"),
-                    Column(key="findings", title="violations"),
-                ),
+                columns=AUDIT_RUNS,
                 rows=[
                     {"ended_at": run.ended_at, "state": run.state, **(run.report or {})}
                     for run in runs

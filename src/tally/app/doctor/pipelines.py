@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping
 
 from tally.app.doctor.diagnosis import Diagnosis, ok, skip
-from tally.app.health import Health, Surroundings
+from tally.app.health import Health
 from tally.app.overview import Statuses
 from tally.app.status import StatusView
+from tally.app.surroundings import Surroundings
 from tally.errors import TallyError
 from tally.pipeline.context import Context
 

@@ -4,20 +4,14 @@ Counts have separators between thousands. Offsets have none, so that they can be
 next command.
 """
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final
 
-from tally.app.health import Health
 from tally.formatting import ABSENT
 
-HEALTH_LABELS: Final[Mapping[Health, str]] = {
-    Health.OK: "ok",
-    Health.UNKNOWN: "unknown",
-    Health.WARN: "warn",
-    Health.FAIL: "FAIL",
-    Health.SKIP: "skip",
-}
+
+def health_label(health: str) -> str:
+    """A health as a terminal names it: a failure is to be seen."""
+    return "FAIL" if health == "fail" else str(health)
 
 
 def number(value: int | None) -> str:

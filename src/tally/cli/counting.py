@@ -1,28 +1,69 @@
-"""``run``: count one batch, or one after another, and commit each."""
+"""``plan`` and ``run``: fix which offsets a batch reads, count it and commit it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import click
 
-from tally.app import run as use_case
+from tally.app import columns
+from tally.app import plan as planning
+from tally.app import run as running
 from tally.app.each import for_each
+from tally.app.plan import PlanRequest, PlanView
 from tally.app.run import RanView, RunRequest, RunsView, RunView
 from tally.cli import completion
 from tally.cli.app import App
 from tally.cli.command import Command
-from tally.cli.options import Number, json_option
+from tally.cli.options import Number, dry_run_option, pass_app, pipeline_argument
 from tally.cli.session import shared_session
-from tally.cli.ui.output import Meter
+from tally.cli.ui.output import Meter, Output
 from tally.cli.ui.values import number
-from tally.errors import UsageError
+from tally.errors import EXIT_OK, UsageError
 from tally.formatting import continued, plural
 from tally.pipeline.context import Context
 from tally.planning.blocks import blocked_error
 
 
 @click.command(
-    cls=Command, examples=["tally run", "tally run 42", "tally run --pipeline error_log --all"]
+    cls=Command,
+    examples=[
+        "tally plan",
+        "tally plan error_log --dry-run",
+        "tally plan error_log --json | jq .batches[].batch_id",
+    ],
+    document=PlanView,
+)
+@pipeline_argument
+@dry_run_option
+@pass_app
+def plan(app: App, pipeline: str | None, dry_run: bool) -> None:
+    """Fix which offsets the next batch reads.
+
+    Asks Kafka for new records and stores their ranges in the ledger; they never change after that.
+    A batch that was planned before and is not committed yet is resumed unchanged. With delivery =
+    "partition" each partition has a batch of its own. Partitions on which Kafka and the ledger
+    disagree are left out and named, with exit code 4; the others are planned.
+    """
+    request = PlanRequest(pipeline=app.pipeline(pipeline), dry_run=dry_run)
+    view = planning.plan(app.context, request)
+    app.out.result(view, _show_plan)
+    view.check_unblocked()
+
+
+def _show_plan(out: Output, view: PlanView) -> None:
+    for cause in view.abandoned:
+        verb = "would be" if view.dry_run else "is"
+        out.line(f"the open batch {verb} abandoned: {cause}")
+    out.line(view.title)
+    if view.batches:
+        out.records(columns.RANGE, view.ranges)
+
+
+@click.command(
+    cls=Command,
+    examples=["tally run", "tally run 42", "tally run --pipeline error_log --all"],
+    document=RunView,
+    several=RunsView,
 )
 @click.argument(
     "batch_id",
@@ -40,9 +81,8 @@ from tally.planning.blocks import blocked_error
 @click.option(
     "--all", "run_all", is_flag=True, help="Run batches until it has caught up, without BATCH."
 )
-@json_option
-@click.pass_context
-def run(context: click.Context, batch_id: int | None, pipeline: str | None, run_all: bool) -> None:
+@pass_app
+def run(app: App, batch_id: int | None, pipeline: str | None, run_all: bool) -> int:
     """Count a batch and commit it.
 
     With BATCH, runs that batch; if it is committed already, says so and changes nothing. Without
@@ -53,7 +93,6 @@ def run(context: click.Context, batch_id: int | None, pipeline: str | None, run_
 
     Exit code 4 when partitions are blocked; the others were counted.
     """
-    app = context.ensure_object(App)
     if batch_id is not None and (pipeline or run_all):
         raise UsageError(
             "BATCH takes neither --pipeline nor --all: leave them out",
@@ -61,7 +100,7 @@ def run(context: click.Context, batch_id: int | None, pipeline: str | None, run_
         )
     names = app.chosen(pipeline) if batch_id is None else []
     if len(names) > 1:
-        context.exit(_run_all(app, names, until_caught_up=run_all))
+        return _run_all(app, names, until_caught_up=run_all)
     request = RunRequest(
         batch_ids=() if batch_id is None else (batch_id,),
         pipeline=app.pipeline(names[0]) if names else None,
@@ -74,6 +113,7 @@ def run(context: click.Context, batch_id: int | None, pipeline: str | None, run_
     elif not view.batches:
         app.out.line("nothing to run" if view.blocks else "nothing new")
     view.check_unblocked()
+    return EXIT_OK
 
 
 @contextmanager
@@ -86,7 +126,7 @@ def _counting(app: App) -> Iterator[tuple[Context, Meter]]:
         yield ctx, meter
 
 
-def _run_all(app: App, names: Sequence[str], *, until_caught_up: bool) -> int:
+def _run_all(app: App, names: list[str], *, until_caught_up: bool) -> int:
     """Run several pipelines; returns the exit code."""
     with _counting(app) as (ctx, meter):
         each = for_each(
@@ -109,9 +149,9 @@ def _run(app: App, ctx: Context, meter: Meter, request: RunRequest) -> RunView:
     def show(ran: RanView) -> None:
         meter.clear()
         if not app.out.as_json:
-            _show(app, ran)
+            _show_run(app.out, ran)
 
-    view = use_case.run(
+    view = running.run(
         ctx,
         request,
         on_batch=show,
@@ -126,20 +166,13 @@ def _run(app: App, ctx: Context, meter: Meter, request: RunRequest) -> RunView:
     return view
 
 
-def _show(app: App, ran: RanView) -> None:
+def _show_run(out: Output, ran: RanView) -> None:
     if ran.committed_before:
-        app.out.line(f"batch {ran.batch_id} of {ran.pipeline} {ran.before}")
+        out.line(f"batch {ran.batch_id} of {ran.pipeline} {ran.before}")
         return
-    app.out.line(
+    out.line(
         f"batch {ran.batch_id} of {ran.pipeline} is committed: {plural(ran.records, 'record')}, "
         f"{number(ran.matched)} matched, {number(ran.malformed)} malformed"
         f"{continued(ran.continuations)}, {ran.seconds:.1f} s"
     )
-    app.out.table(
-        ["PARTITION", "RANGE", "RECORDS", "MATCHED", "MALFORMED"],
-        [
-            [r.place, r.span, number(r.records), number(r.matched), number(r.malformed)]
-            for r in ran.ranges
-        ],
-        numbers=["RECORDS", "MATCHED", "MALFORMED"],
-    )
+    out.records(columns.COUNTED_RANGE, ran.ranges)
