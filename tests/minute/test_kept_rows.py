@@ -14,7 +14,7 @@ import pytest
 from tally import errors
 from tally.aggregates.counts import CountRequest, Counts
 from tally.app.doctor import Diagnosis
-from tally.app.doctor.database import check_database, check_durability
+from tally.app.doctor.servers import check_database, check_durability
 from tally.app.health import Health
 from tally.app.migrate import migrate, missing
 from tally.app.status import status

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tally.app.abandon import abandon
 from tally.app.batches import batch
 from tally.app.counts import counts
+from tally.app.decisions import abandon
 from tally.app.migrate import migrate, missing
 from tally.app.minutes import minute, minutes
 from tally.config.names import tables_beside

@@ -21,7 +21,7 @@ from tally import errors
 from tally.aggregates.counts import CountRequest
 from tally.app.context import open_context
 from tally.app.doctor import Health
-from tally.app.doctor.engine import check_connect, check_engine
+from tally.app.doctor.machine import check_connect, check_engine
 from tally.config.servers import KafkaSettings, SparkSettings
 from tally.model import OffsetRange
 from tally.pipeline.recount import recount

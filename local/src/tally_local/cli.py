@@ -6,11 +6,11 @@ from pathlib import Path
 import click
 
 from tally.cli.app import App
-from tally.cli.command import Command
-from tally.cli.options import pass_app
+from tally.cli.command import command
 from tally.errors import ConfigError
 from tally.formatting import ABSENT
-from tally_local.kafka_tools import TOOLS, check_reachable, command
+from tally_local import kafka_tools
+from tally_local.kafka_tools import TOOLS, check_reachable
 from tally_local.stack.server import Part, PartStatus
 from tally_local.stack.stack import ALL_PARTS, USUAL_PARTS, Stack
 
@@ -19,7 +19,7 @@ parts_argument = click.argument(
 )
 
 
-@click.command(cls=Command, examples=["tally up", "tally up kafka mysql", "tally up --cluster"])
+@command(examples=["tally up", "tally up kafka mysql", "tally up --cluster"])
 @parts_argument
 @click.option(
     "--cluster",
@@ -31,7 +31,6 @@ parts_argument = click.argument(
     is_flag=True,
     help="Stay until Ctrl-C or SIGTERM, then stop what was started.",
 )
-@pass_app
 def up(app: App, parts: tuple[str, ...], cluster: bool, foreground: bool) -> None:
     """Start the local stack: Kafka, MySQL, Spark and Airflow.
 
@@ -65,9 +64,8 @@ def up(app: App, parts: tuple[str, ...], cluster: bool, foreground: bool) -> Non
         app.out.line("stopped")
 
 
-@click.command(cls=Command, examples=["tally down", "tally down airflow"])
+@command(examples=["tally down", "tally down airflow"])
 @parts_argument
-@pass_app
 def down(app: App, parts: tuple[str, ...]) -> None:
     """Stop the local stack; its data stays.
 
@@ -78,7 +76,7 @@ def down(app: App, parts: tuple[str, ...]) -> None:
     app.out.line(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")
 
 
-@click.command(cls=Command, examples=["tally demo --once"])
+@command(examples=["tally demo --once"])
 @click.option("--once", is_flag=True, help="Count twice, check the counts and stop.")
 @click.pass_context
 def demo(context: click.Context, once: bool) -> None:
@@ -91,8 +89,7 @@ def demo(context: click.Context, once: bool) -> None:
     context.exit(run(_project(context.ensure_object(App)), once=once))
 
 
-@click.command(
-    cls=Command,
+@command(
     examples=[
         "tally kafka topics --list",
         "tally kafka console-producer --topic alog < app.log",
@@ -102,7 +99,6 @@ def demo(context: click.Context, once: bool) -> None:
 )
 @click.argument("tool", type=click.Choice(list(TOOLS)), metavar="TOOL")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
-@pass_app
 def kafka(app: App, tool: str, arguments: tuple[str, ...]) -> None:
     """Run one of Kafka's own command-line tools.
 
@@ -115,7 +111,9 @@ def kafka(app: App, tool: str, arguments: tuple[str, ...]) -> None:
     stack, servers = _stack(app), app.settings.kafka.bootstrap_servers
     stack.install()
     check_reachable(app.context.kafka, tool, arguments)
-    program, *rest = command(tool, arguments, servers=servers, jars=stack.kafka_jars_dir)
+    program, *rest = kafka_tools.command(
+        tool, arguments, servers=servers, jars=stack.kafka_jars_dir
+    )
     os.execv(program, [program, *rest])  # noqa: S606 - no shell; the tool gets terminal and signals
 
 

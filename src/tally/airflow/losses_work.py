@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tally import __version__
-from tally.app.losses import LossesView, decide_losses, losses
+from tally.app.decisions import LossesView, decide_losses, losses
 from tally.errors import UsageError
 from tally.ledger.batches import Requester
 from tally.ledger.decisions import LossRecord

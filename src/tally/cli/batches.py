@@ -12,12 +12,11 @@ from tally.app import replays as replays_of
 from tally.app.batches import BatchesView, BatchView
 from tally.app.replays import ReplaysView
 from tally.cli.app import App
-from tally.cli.command import Command
+from tally.cli.command import command
 from tally.cli.options import (
     Number,
     batch_argument,
     limit_option,
-    pass_app,
     pipeline_argument,
     wide_option,
 )
@@ -34,8 +33,7 @@ REPLACES: Final[Mapping[BatchState, str]] = {
 }
 
 
-@click.command(
-    cls=Command,
+@command(
     examples=["tally batches --limit 5", "tally batches error_log --state abandoned --json"],
     document=BatchesView,
 )
@@ -47,7 +45,6 @@ REPLACES: Final[Mapping[BatchState, str]] = {
     help="Only batches in this state.",
 )
 @wide_option
-@pass_app
 def batches(app: App, pipeline: str | None, limit: int, state: str | None) -> None:
     """List batches, newest first.
 
@@ -58,15 +55,13 @@ def batches(app: App, pipeline: str | None, limit: int, state: str | None) -> No
     app.out.result(view, lambda out, of: out.records(columns.BATCH, of.batches))
 
 
-@click.command(
-    cls=Command,
+@command(
     examples=["tally replays", "tally replays error_log --limit 5 --json"],
     document=ReplaysView,
 )
 @pipeline_argument
 @limit_option(20, "Replays")
 @wide_option
-@pass_app
 def replays(app: App, pipeline: str | None, limit: int) -> None:
     """List replays, newest first.
 
@@ -77,8 +72,7 @@ def replays(app: App, pipeline: str | None, limit: int) -> None:
     app.out.result(view, lambda out, of: out.records(columns.REPLAY, of.replays))
 
 
-@click.command(
-    cls=Command,
+@command(
     examples=["tally show 42", "tally show 42 --rows 100 --json"],
     document=BatchView,
 )
@@ -93,7 +87,6 @@ def replays(app: App, pipeline: str | None, limit: int) -> None:
     help="The largest number of rows (minutes and labels), those with most lines first.",
 )
 @wide_option
-@pass_app
 def show(app: App, batch_id: int, rows: int) -> None:
     """Show one batch with its ranges and counts.
 

@@ -13,8 +13,8 @@ from tally.app.plan import PlanRequest, PlanView
 from tally.app.run import RanView, RunRequest, RunsView, RunView
 from tally.cli import completion
 from tally.cli.app import App
-from tally.cli.command import Command
-from tally.cli.options import Number, dry_run_option, pass_app, pipeline_argument
+from tally.cli.command import command
+from tally.cli.options import Number, dry_run_option, pipeline_argument
 from tally.cli.session import shared_session
 from tally.cli.ui.output import Meter, Output
 from tally.cli.ui.values import number
@@ -24,8 +24,7 @@ from tally.pipeline.context import Context
 from tally.planning.blocks import blocked_error
 
 
-@click.command(
-    cls=Command,
+@command(
     examples=[
         "tally plan",
         "tally plan error_log --dry-run",
@@ -35,7 +34,6 @@ from tally.planning.blocks import blocked_error
 )
 @pipeline_argument
 @dry_run_option
-@pass_app
 def plan(app: App, pipeline: str | None, dry_run: bool) -> None:
     """Fix which offsets the next batch reads.
 
@@ -59,8 +57,7 @@ def _show_plan(out: Output, view: PlanView) -> None:
         out.records(columns.RANGE, view.ranges)
 
 
-@click.command(
-    cls=Command,
+@command(
     examples=["tally run", "tally run 42", "tally run --pipeline error_log --all"],
     document=RunView,
     several=RunsView,
@@ -81,7 +78,6 @@ def _show_plan(out: Output, view: PlanView) -> None:
 @click.option(
     "--all", "run_all", is_flag=True, help="Run batches until it has caught up, without BATCH."
 )
-@pass_app
 def run(app: App, batch_id: int | None, pipeline: str | None, run_all: bool) -> int:
     """Count a batch and commit it.
 

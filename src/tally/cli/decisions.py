@@ -8,23 +8,18 @@ from typing import Final
 import click
 
 from tally.app import columns
-from tally.app import losses as lost
+from tally.app import decisions as use_case
 from tally.app import prune as retention
-from tally.app import topics as generations
-from tally.app.abandon import AbandonedView
-from tally.app.abandon import abandon as abandon_batch
 from tally.app.columns import OFFSET, Column
-from tally.app.losses import LossesView
+from tally.app.decisions import AbandonedView, AdoptionView, LossesView
 from tally.app.prune import PruneRequest, PruneView
-from tally.app.topics import AdoptionView
 from tally.cli import completion
 from tally.cli.app import App
-from tally.cli.command import Command, Group
+from tally.cli.command import Group, command
 from tally.cli.options import (
     PARTITION,
     batch_argument,
     dry_run_option,
-    pass_app,
     pipeline_argument,
     reason_option,
     wide_option,
@@ -52,10 +47,9 @@ def losses() -> None:
 @pipeline_argument
 @click.option("--open", "only_open", is_flag=True, help="Only those that wait for a decision.")
 @wide_option
-@pass_app
 def list_losses(app: App, pipeline: str | None, only_open: bool) -> None:
     """List lost ranges, oldest first."""
-    view = lost.losses(app.context, app.pipeline(pipeline), only_open=only_open)
+    view = use_case.losses(app.context, app.pipeline(pipeline), only_open=only_open)
     app.out.result(view, _show_losses)
 
 
@@ -79,7 +73,6 @@ def list_losses(app: App, pipeline: str | None, only_open: bool) -> None:
 @reason_option
 @dry_run_option
 @yes_option
-@pass_app
 def accept(
     app: App,
     pipeline: str | None,
@@ -101,7 +94,7 @@ def accept(
     if partition is not None and topic is None:
         raise UsageError("--partition needs --topic", next_step="name the topic as well")
     name = app.pipeline(pipeline)
-    seen = lost.losses(app.context, name, only_open=True, topic=topic, partition=partition)
+    seen = use_case.losses(app.context, name, only_open=True, topic=topic, partition=partition)
     if not seen.losses:
         raise UsageError(
             f"pipeline {name} has no such open loss",
@@ -112,7 +105,7 @@ def accept(
     if not dry_run:
         offsets = plural(sum(loss.range.offsets for loss in seen.losses), "offset")
         app.confirm(f"Accept the loss in {offsets}?", yes=yes)
-    lost.decide_losses(app.context, seen, accept=True, reason=reason, dry_run=dry_run)
+    use_case.decide_losses(app.context, seen, accept=True, reason=reason, dry_run=dry_run)
     if app.out.as_json:
         app.out.view(seen if dry_run else _as_they_are(app, seen))
         return
@@ -123,7 +116,7 @@ def accept(
 def _as_they_are(app: App, seen: LossesView) -> LossesView:
     """The same losses, as the ledger has them after the decision."""
     ids = {loss.lost_range_id for loss in seen.losses}
-    now = lost.losses(app.context, seen.pipeline)
+    now = use_case.losses(app.context, seen.pipeline)
     return replace(now, losses=tuple(x for x in now.losses if x.lost_range_id in ids))
 
 
@@ -159,7 +152,6 @@ def topics() -> None:
 )
 @dry_run_option
 @yes_option
-@pass_app
 def adopt(
     app: App, pipeline: str, topic: str, reason: str, start: str, dry_run: bool, yes: bool
 ) -> None:
@@ -170,12 +162,12 @@ def adopt(
     the new generation has lost already is accepted as lost, too. Shows all of it, and where
     counting would begin, and asks.
     """
-    view = generations.preview_adoption(app.context, pipeline, topic, start=start, reason=reason)
+    view = use_case.preview_adoption(app.context, pipeline, topic, start=start, reason=reason)
     if not app.out.as_json:
         _show_adoption(app.out, view)
     if not dry_run:
         app.confirm(f"Follow {topic} with the id {view.topic_id} from now on?", yes=yes)
-        view = generations.adopt(app.context, view, reason=reason)
+        view = use_case.adopt(app.context, view, reason=reason)
     app.out.result(view, _show_adopted)
 
 
@@ -201,8 +193,7 @@ def _show_adopted(out: Output, view: AdoptionView) -> None:
     out.line(f"{view.topic} {'is' if view.adopted else 'would be'} adopted{accepted}")
 
 
-@click.command(
-    cls=Command,
+@command(
     examples=[
         "tally abandon 42 --reason 'planned against the wrong cluster' --dry-run",
         "tally abandon 42 --reason 'planned against the wrong cluster'",
@@ -212,7 +203,6 @@ def _show_adopted(out: Output, view: AdoptionView) -> None:
 @batch_argument
 @reason_option
 @dry_run_option
-@pass_app
 def abandon(app: App, batch_id: int, reason: str, dry_run: bool) -> None:
     """Abandon a planned batch.
 
@@ -220,7 +210,7 @@ def abandon(app: App, batch_id: int, reason: str, dry_run: bool) -> None:
     ingest batch are planned again. What a batch of a replay was to replace stays in the result. A
     committed batch cannot be abandoned.
     """
-    view = abandon_batch(app.context, batch_id, reason=reason, dry_run=dry_run)
+    view = use_case.abandon(app.context, batch_id, reason=reason, dry_run=dry_run)
     app.out.result(view, _show_abandoned)
 
 
@@ -246,8 +236,7 @@ def _parse_age(_: click.Context, __: click.Parameter, value: str) -> timedelta:
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
-@click.command(
-    cls=Command,
+@command(
     examples=["tally prune --older-than 30d --dry-run", "tally prune error_log --older-than 30d"],
     document=PruneView,
 )
@@ -260,7 +249,6 @@ def _parse_age(_: click.Context, __: click.Parameter, value: str) -> timedelta:
     help="Only what was committed before this age: 30d, 12h or 4w.",
 )
 @dry_run_option
-@pass_app
 def prune(app: App, pipeline: str | None, older_than: timedelta, dry_run: bool) -> None:
     """Fold old contributions that Kafka can no longer serve.
 

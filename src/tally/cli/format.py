@@ -11,7 +11,7 @@ from tally.app.format_trial import FormatTrial, TrialRequest, TrialView, TriedLi
 from tally.cli import completion
 from tally.cli.app import App
 from tally.cli.command import Group
-from tally.cli.options import Number, pass_app
+from tally.cli.options import Number
 from tally.cli.session import lazy_session
 from tally.cli.ui.values import shortened
 from tally.errors import ConfigError, UsageError
@@ -122,7 +122,6 @@ def _fields(_: click.Context, __: click.Parameter, values: Sequence[str]) -> dic
     show_default=True,
     help="Lines of the sample, about: the newest of each partition, or the first of a file.",
 )
-@pass_app
 def try_(
     app: App,
     /,

@@ -58,8 +58,6 @@ REPLAY: Final = Number("the number of a replay, as tally replays lists them")
 OFFSET: Final = Number("an offset, such as 300", min=0)
 PARTITION: Final = Number("a partition's number, such as 0; --topic names its topic", min=0)
 
-pass_app = click.make_pass_decorator(App)
-
 pipeline_argument = click.argument("pipeline", required=False, shell_complete=completion.pipelines)
 
 batch_argument = click.argument(

@@ -5,16 +5,15 @@ from typing import Any, Final
 import click
 
 from tally.app import replays as use_case
-from tally.app.abandon import cancel_replay
+from tally.app.decisions import cancel_replay
 from tally.app.preview import PreviewRequest, preview
 from tally.app.replays import ReplayRequest
 from tally.cli.app import App
-from tally.cli.command import Command
+from tally.cli.command import command
 from tally.cli.options import (
     REPLAY,
     dry_run_option,
     optional_reason_option,
-    pass_app,
     pipeline_argument,
     yes_option,
 )
@@ -32,8 +31,7 @@ OPEN_REPLAYS_LOOKED_FOR = 100
 HELP: Final = "tally replay --help"
 
 
-@click.command(
-    cls=Command,
+@command(
     examples=[
         "tally replay --all --dry-run",
         "tally replay --topic alog --partition 3 --from 300 --until 900 --reason 'ticket 17'",
@@ -66,7 +64,6 @@ HELP: Final = "tally replay --help"
 )
 @dry_run_option
 @yes_option
-@pass_app
 def replay(
     app: App,
     /,

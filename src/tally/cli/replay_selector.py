@@ -26,73 +26,63 @@ read_minute = parsed(parse_minute)
 
 _MINUTE: Final = "'YYYY-MM-DD HH:MM'"
 
-_OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "--topic": {
-        "metavar": "NAME",
-        "shell_complete": completion.topics,
-        "help": "This topic; every topic by default.",
-    },
-    "--partition": {
-        "type": PARTITION,
-        "metavar": "NUMBER",
-        "multiple": True,
-        "help": "This partition; every partition by default. May be repeated.",
-    },
-    "--from": {
-        "type": OFFSET,
-        "metavar": "OFFSET",
-        "help": "First offset; by default that of the first segment that Kafka still holds whole.",
-    },
-    "--until": {
-        "type": OFFSET,
-        "metavar": "OFFSET",
-        "help": "First offset after the range; the committed offset by default.",
-    },
-    "--range": {
-        "type": read_range,
-        "metavar": "TOPIC/PARTITION:FROM-UNTIL",
-        "multiple": True,
-        "help": "This range of offsets; also as it is printed, 'alog/0 [300, 310)'. May be "
-        "repeated.",
-    },
-    "--since": {
-        "type": read_time,
-        "metavar": "TIME",
-        "help": "By Kafka's record times: from the first record at or after this time, such as "
-        "2026-11-20T14:05:00Z. Needs --before.",
-    },
-    "--before": {
-        "type": read_time,
-        "metavar": "TIME",
-        "help": "Up to the first record at or after this time. Needs --since.",
-    },
-    "--batch": {
-        "type": BATCH,
-        "metavar": "BATCH",
-        "shell_complete": completion.batches,
-        "help": "The ranges of this batch.",
-    },
-    "--minute": {
-        "type": read_minute,
-        "metavar": _MINUTE,
-        "help": "All segments with lines of this minute of the result.",
-    },
-    "--to-minute": {
-        "type": read_minute,
-        "metavar": _MINUTE,
-        "help": "Last minute, inclusive; --minute alone by default.",
-    },
-    "--from-file": {
-        "type": click.Path(path_type=Path),
-        "metavar": "FILE",
-        "help": "First offsets, as kafka-consumer-groups --export writes them.",
-    },
-    "--until-file": {
-        "type": click.Path(path_type=Path),
-        "metavar": "FILE",
-        "help": "First offsets after the ranges, in the same form.",
-    },
-    "--all": {"is_flag": True, "help": "Everything that can be reprocessed."},
+# Type, metavar and help by option, and what else click is to know of some.
+_OPTIONS: Final[Mapping[str, tuple[Any, str | None, str]]] = {
+    "--topic": (str, "NAME", "This topic; every topic by default."),
+    "--partition": (
+        PARTITION,
+        "NUMBER",
+        "This partition; every partition by default. May be repeated.",
+    ),
+    "--from": (
+        OFFSET,
+        "OFFSET",
+        "First offset; by default that of the first segment that Kafka still holds whole.",
+    ),
+    "--until": (
+        OFFSET,
+        "OFFSET",
+        "First offset after the range; the committed offset by default.",
+    ),
+    "--range": (
+        read_range,
+        "TOPIC/PARTITION:FROM-UNTIL",
+        "This range of offsets; also as it is printed, 'alog/0 [300, 310)'. May be repeated.",
+    ),
+    "--since": (
+        read_time,
+        "TIME",
+        (
+            "By Kafka's record times: from the first record at or after this time, such as "
+            "2026-11-20T14:05:00Z. Needs --before."
+        ),
+    ),
+    "--before": (
+        read_time,
+        "TIME",
+        "Up to the first record at or after this time. Needs --since.",
+    ),
+    "--batch": (BATCH, "BATCH", "The ranges of this batch."),
+    "--minute": (read_minute, _MINUTE, "All segments with lines of this minute of the result."),
+    "--to-minute": (read_minute, _MINUTE, "Last minute, inclusive; --minute alone by default."),
+    "--from-file": (
+        click.Path(path_type=Path),
+        "FILE",
+        "First offsets, as kafka-consumer-groups --export writes them.",
+    ),
+    "--until-file": (
+        click.Path(path_type=Path),
+        "FILE",
+        "First offsets after the ranges, in the same form.",
+    ),
+    "--all": (bool, None, "Everything that can be reprocessed."),
+}
+_MORE: Final[Mapping[str, Mapping[str, Any]]] = {
+    "--topic": {"shell_complete": completion.topics},
+    "--partition": {"multiple": True},
+    "--range": {"multiple": True},
+    "--batch": {"shell_complete": completion.batches},
+    "--all": {"is_flag": True},
 }
 
 # Ways to select ranges: the options of which one is required, then those that may be added.
@@ -118,8 +108,9 @@ Selected = Mapping[str, Any]
 
 def selector_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that select what to reprocess, as keyword arguments of the command."""
-    for name, how in reversed(list(_OPTIONS.items())):
-        command = click.option(name, **how)(command)
+    for name, (kind, metavar, text) in reversed(list(_OPTIONS.items())):
+        more = _MORE.get(name, {})
+        command = click.option(name, type=kind, metavar=metavar, help=text, **more)(command)
     return command
 
 

@@ -17,12 +17,11 @@ from tally.app.each import for_each
 from tally.app.minute_rules import Rule
 from tally.cli import completion
 from tally.cli.app import App
-from tally.cli.command import Command
+from tally.cli.command import command
 from tally.cli.options import (
     BATCH,
     Number,
     limit_option,
-    pass_app,
     pipeline_argument,
     read_time,
     wide_option,
@@ -44,8 +43,7 @@ LABEL_WIDTH: Final = 40
 VIOLATIONS_SHOWN: Final = 50
 
 
-@click.command(
-    cls=Command,
+@command(
     examples=[
         "tally counts",
         "tally counts error_log --last 60 --json",
@@ -74,7 +72,6 @@ VIOLATIONS_SHOWN: Final = 50
     help="Up to and including this minute.",
 )
 @wide_option
-@pass_app
 def counts(
     app: App, pipeline: str | None, last: int | None, since: str | None, until: str | None
 ) -> int:
@@ -184,9 +181,8 @@ def _label(out: Output, value: str) -> str:
     return text if out.wide else shortened(text, LABEL_WIDTH)
 
 
-@click.command(
+@command(
     "dead-letters",
-    cls=Command,
     examples=[
         "tally dead-letters --batch 42",
         "tally dead-letters error_log --partition alog/0 --text timeout",
@@ -230,7 +226,6 @@ def _label(out: Output, value: str) -> str:
 )
 @limit_option(50, "Records")
 @wide_option
-@pass_app
 def dead_letters(
     app: App,
     /,
@@ -259,8 +254,7 @@ def dead_letters(
         app.out.line(f"{limit:,} shown, there may be more: --limit N")
 
 
-@click.command(
-    cls=Command,
+@command(
     examples=[
         "tally audit",
         "tally audit error_log --recount",
@@ -277,7 +271,6 @@ def dead_letters(
     help="Recount the live segments from Kafka and compare.",
 )
 @wide_option
-@pass_app
 def audit(app: App, pipeline: str | None, from_kafka: bool) -> int:
     """Prove that the result is what Kafka held.
 

@@ -17,9 +17,9 @@ from tally import __version__
 from tally.app.airflow_files import write_airflow_files
 from tally.app.configuration import ConfigView, effective
 from tally.cli.app import App
-from tally.cli.command import Command, Group
+from tally.cli.command import Group, command
 from tally.cli.extensions import airflow_environment
-from tally.cli.options import Number, dry_run_option, pass_app, pipeline_argument
+from tally.cli.options import Number, dry_run_option, pipeline_argument
 from tally.cli.ui.output import Output
 from tally.config.complaints import CORRECT_THEM
 from tally.config.loading import load_settings
@@ -36,9 +36,8 @@ folder_argument = click.argument(
 )
 
 
-@click.command(cls=Command, examples=["tally migrate --dry-run", "tally migrate"])
+@command(examples=["tally migrate --dry-run", "tally migrate"])
 @dry_run_option
-@pass_app
 def migrate(app: App, dry_run: bool) -> None:
     """Create or update Tally's tables in MySQL.
 
@@ -74,7 +73,6 @@ def config() -> None:
     document=ConfigView,
 )
 @pipeline_argument
-@pass_app
 def show(app: App, pipeline: str | None) -> None:
     """Show every value that applies, and where it comes from.
 
@@ -114,7 +112,6 @@ def airflow() -> None:
 @airflow.command(examples=["tally airflow init .", "tally airflow init /opt/airflow --replace"])
 @folder_argument
 @click.option("--replace", is_flag=True, help="Replace files that have another content.")
-@pass_app
 def init(app: App, folder: Path, replace: bool) -> None:
     """Write the DAG file, the plugin and the Spark entry point into DIR.
 
@@ -139,7 +136,6 @@ def init(app: App, folder: Path, replace: bool) -> None:
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
-@pass_app
 def cli(app: App, arguments: tuple[str, ...]) -> None:
     """Call Airflow's command line, with ARGUMENTS as they are.
 
@@ -168,9 +164,8 @@ def _mention_unknown(app: App, dag_ids: Sequence[str]) -> None:
             app.out.note(f"Tally has no DAG {dag_id}{like}")
 
 
-@click.command(cls=Command, examples=["tally jars /opt/tally/jars"])
+@command(examples=["tally jars /opt/tally/jars"])
 @folder_argument
-@pass_app
 def jars(app: App, folder: Path) -> None:
     """Fetch Spark's Kafka connector, and prepare Spark's start.
 
@@ -191,9 +186,8 @@ def jars(app: App, folder: Path) -> None:
     app.out.line(f'jars_dir = "{folder.absolute()}"')
 
 
-@click.command(
+@command(
     "connect-server",
-    cls=Command,
     examples=[
         "tally connect-server",
         "tally connect-server --master spark://spark-master:7077 --memory 2g",
@@ -220,7 +214,6 @@ def jars(app: App, folder: Path) -> None:
     metavar="SIZE",
     help="The heap of the server, in Java's notation.",
 )
-@pass_app
 def connect_server(app: App, master: str, port: int, memory: str) -> None:
     """Keep a Spark Connect server running, so that no batch starts a Spark.
 
@@ -253,8 +246,7 @@ def connect_server(app: App, master: str, port: int, memory: str) -> None:
         keep_until_told(command, port, environment=server_environment(token))
 
 
-@click.command(cls=Command, examples=["tally version"])
-@pass_app
+@command(examples=["tally version"])
 def version(app: App) -> None:
     """Show the versions of Tally and of what it runs on."""
     app.out.line(f"tally {__version__}")

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-import click
-
 from tally.app import columns
 from tally.app import doctor as examination
 from tally.app import status as use_case
@@ -16,9 +14,9 @@ from tally.app.overview import PipelinesView, overview
 from tally.app.status import StatusView
 from tally.app.surroundings import look_around
 from tally.cli.app import App
-from tally.cli.command import Command
+from tally.cli.command import command
 from tally.cli.extensions import Unanswered, airflow_environment
-from tally.cli.options import check_option, pass_app, pipeline_argument, wide_option
+from tally.cli.options import check_option, pipeline_argument, wide_option
 from tally.cli.ui.output import Output
 from tally.cli.ui.values import health_label, moment, number
 from tally.errors import EXIT_FINDINGS, EXIT_OK
@@ -35,14 +33,12 @@ SUMMARY: Final = (
 _INDENT: Final = 32
 
 
-@click.command(
-    cls=Command,
+@command(
     examples=["tally pipelines", "tally pipelines --json | jq '.pipelines[] | {pipeline, health}'"],
     document=PipelinesView,
 )
 @check_option
 @wide_option
-@pass_app
 def pipelines(app: App, check: bool) -> int:
     """List all pipelines with health, lag and last commit.
 
@@ -53,6 +49,10 @@ def pipelines(app: App, check: bool) -> int:
     With --check, exit code 1 unless the health of all is ok; Airflow is asked, too, where one is
     configured, for paused DAGs.
     """
+    return _show_all(app, check=check)
+
+
+def _show_all(app: App, *, check: bool) -> int:
     unanswered = Unanswered(app)
     around = look_around(app.settings, airflow_environment(app) if check else None)
     view = overview(app.context, surroundings=around, on_unanswered=unanswered)
@@ -75,8 +75,7 @@ def _show_problems(out: Output, problems: Sequence[Problem], *, of: str = "") ->
             out.line(f"      next: {problem.next_step}")
 
 
-@click.command(
-    cls=Command,
+@command(
     examples=[
         "tally status",
         "tally status error_log --check",
@@ -88,8 +87,7 @@ def _show_problems(out: Output, problems: Sequence[Problem], *, of: str = "") ->
 @pipeline_argument
 @wide_option
 @check_option
-@click.pass_context
-def status(context: click.Context, pipeline: str | None, check: bool) -> int:
+def status(app: App, pipeline: str | None, check: bool) -> int:
     """Show the health of a pipeline and the status of each partition.
 
     Shows the committed offset, Kafka's end and the lag in offsets; the open batch and the last
@@ -100,10 +98,8 @@ def status(context: click.Context, pipeline: str | None, check: bool) -> int:
     With --check, exit code 1 unless the health is ok; Airflow is asked, too, where one is
     configured, whether the DAG is paused.
     """
-    app = context.ensure_object(App)
     if pipeline is None and (len(app.settings.names) > 1 or app.settings.disabled):
-        code: int = context.invoke(pipelines, check=check)
-        return code
+        return _show_all(app, check=check)
     unanswered = Unanswered(app)
     name = app.pipeline(pipeline)
     around = look_around(app.settings, airflow_environment(app) if check else None)
@@ -138,12 +134,10 @@ def _show_status(out: Output, view: StatusView) -> None:
     _show_problems(out, [p for p in view.problems if p.reason != ProblemReason.KAFKA_UNANSWERED])
 
 
-@click.command(
-    cls=Command,
+@command(
     examples=["tally doctor", "tally doctor --json | jq '.checks[] | select(.health != \"ok\")'"],
     document=DoctorView,
 )
-@pass_app
 def doctor(app: App) -> int:
     """Check everything Tally needs and say what to do.
 

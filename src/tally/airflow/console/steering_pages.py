@@ -19,7 +19,7 @@ from tally.airflow.replay_tasks import PREVIEW, REPLAY_KEY, REQUEST, SHOWN_KEY
 from tally.app import columns
 from tally.app.batches import RUN_BATCHES_MAX, run_batches
 from tally.app.columns import Column
-from tally.app.losses import losses
+from tally.app.decisions import losses
 from tally.app.replays import ReplayOutcome, replay_outcome, replays
 from tally.errors import StatementError, UsageError
 from tally.pipeline.context import Context

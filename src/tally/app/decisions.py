@@ -1,16 +1,95 @@
-"""Adopting a topic that was deleted and created again."""
+"""What an operator decides: accepting losses, adopting a topic, abandoning batches."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tally.app.views import values_of
 from tally.errors import MissingTopicError, UsageError
-from tally.ledger.decisions import Adoption, LossRecord, adopt_topic, find_losses
+from tally.ledger import batches, replays
+from tally.ledger.decisions import (
+    Adoption,
+    LossRecord,
+    accept_losses,
+    adopt_topic,
+    find_losses,
+    keep_blocked,
+)
 from tally.ledger.positions import lock_pipeline
-from tally.model import LossCause, OffsetRange
+from tally.ledger.replays import ReplayRecord
+from tally.model import BatchKind, LossCause, OffsetRange
 from tally.mysql.transactions import Transaction
 from tally.pipeline.context import Context
 from tally.planning.blocks import missing_topic
 from tally.planning.ingest import first_offsets
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossesView:
+    """Lost ranges of a pipeline."""
+
+    pipeline: str
+    """The pipeline."""
+    losses: tuple[LossRecord, ...]
+    """Oldest first."""
+
+
+def losses(
+    ctx: Context,
+    pipeline: str,
+    *,
+    only_open: bool = False,
+    topic: str | None = None,
+    partition: int | None = None,
+) -> LossesView:
+    """The pipeline's lost ranges, oldest first.
+
+    Args:
+        ctx: What is needed from outside.
+        pipeline: The pipeline.
+        only_open: Whether only open losses are listed.
+        topic: Only of this topic.
+        partition: Only of the partitions with this number.
+
+    Raises:
+        MySQLUnavailableError: The server did not answer.
+    """
+    with ctx.database.transaction(read_only=True) as tx:
+        found = find_losses(tx, pipeline, only_open=only_open)
+    return LossesView(
+        pipeline=pipeline,
+        losses=tuple(
+            loss
+            for loss in found
+            if topic in {None, loss.range.partition.topic}
+            and partition in {None, loss.range.partition.partition}
+        ),
+    )
+
+
+def decide_losses(
+    ctx: Context, seen: LossesView, *, accept: bool, reason: str, dry_run: bool = False
+) -> None:
+    """Accept losses exactly as they were seen, or note that they stay open, in one transaction.
+
+    Args:
+        ctx: What is needed from outside; the ledger records its requester as who has decided.
+        seen: The losses as they were shown; the decision is about exactly these.
+        accept: Whether they are accepted, so that counting continues after them; else they stay
+            open.
+        reason: Why; kept in the ledger.
+        dry_run: Whether nothing is changed.
+
+    Raises:
+        UsageError: One of them has grown, or was decided meanwhile. Nothing is changed.
+    """
+    pipeline = ctx.settings.pipeline(seen.pipeline)
+    decide = accept_losses if accept else keep_blocked
+
+    def work(tx: Transaction) -> None:
+        lock_pipeline(tx, pipeline.name, pipeline.table)
+        decide(tx, pipeline.name, seen.losses, by=ctx.requester.name, reason=reason)
+
+    ctx.database.run(work, dry_run=dry_run)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,3 +228,76 @@ def _accepted(tx: Transaction, pipeline: str) -> list[LossRecord]:
 
 def _starts(offsets: Mapping[int, int]) -> tuple[StartView, ...]:
     return tuple(StartView(partition=n, offset=offset) for n, offset in sorted(offsets.items()))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AbandonedView:
+    """An abandoned batch; after a dry run, one that would be abandoned."""
+
+    batch_id: int
+    """The ledger's key."""
+    pipeline: str
+    """The pipeline."""
+    kind: BatchKind
+    """An ingest batch moves offsets, a replay batch does not."""
+    dry_run: bool
+    """Whether nothing was changed."""
+    ranges: tuple[OffsetRange, ...]
+    """The ranges that it was planned to read."""
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets it spans."""
+        return sum(r.offsets for r in self.ranges)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CancelledView(ReplayRecord):
+    """A replay after it was cancelled; after a dry run, as it would be."""
+
+    dry_run: bool
+    """Whether nothing was changed."""
+    abandoned: tuple[int, ...]
+    """The batches that are abandoned with it."""
+
+
+def abandon(ctx: Context, batch_id: int, *, reason: str, dry_run: bool = False) -> AbandonedView:
+    """Abandon a planned batch; no attempt can commit it any more.
+
+    Raises:
+        UnknownBatchError: The ledger has no batch with this id.
+        FencedError: It was abandoned already.
+        UsageError: It is committed.
+    """
+    batch = ctx.database.run(
+        lambda tx: batches.abandon(tx, batch_id, by=ctx.requester.name, reason=reason),
+        dry_run=dry_run,
+    )
+    return AbandonedView(
+        batch_id=batch.batch_id,
+        pipeline=batch.pipeline,
+        kind=batch.kind,
+        dry_run=dry_run,
+        ranges=tuple(segment.range for segment in batch.segments),
+    )
+
+
+def cancel_replay(
+    ctx: Context, replay_id: int, *, reason: str, dry_run: bool = False
+) -> CancelledView:
+    """Abandon the planned batches of a replay; its committed batches stay.
+
+    Raises:
+        UnknownReplayError: The ledger has no replay with this id.
+        FencedError: It has no planned batch.
+    """
+    with ctx.database.transaction(read_only=True) as tx:
+        pipeline = ctx.settings.pipeline(replays.find_replay(tx, replay_id).pipeline)
+
+    def work(tx: Transaction) -> CancelledView:
+        lock_pipeline(tx, pipeline.name, pipeline.table)
+        abandoned = replays.cancel(tx, replay_id, by=ctx.requester.name, reason=reason)
+        now = replays.find_replay(tx, replay_id)
+        return CancelledView(**values_of(now), dry_run=dry_run, abandoned=tuple(abandoned))
+
+    return ctx.database.run(work, dry_run=dry_run)
