@@ -11,15 +11,9 @@ from tally.app import columns
 from tally.app import replays as replays_of
 from tally.app.batches import BatchesView, BatchView
 from tally.app.replays import ReplaysView
+from tally.cli import options
 from tally.cli.app import App
 from tally.cli.command import command
-from tally.cli.options import (
-    Number,
-    batch_argument,
-    limit_option,
-    pipeline_argument,
-    wide_option,
-)
 from tally.cli.results import show_rows
 from tally.cli.ui.output import Output
 from tally.cli.ui.values import moment, number
@@ -37,14 +31,14 @@ REPLACES: Final[Mapping[BatchState, str]] = {
     examples=["tally batches --limit 5", "tally batches error_log --state abandoned --json"],
     document=BatchesView,
 )
-@pipeline_argument
-@limit_option(20, "Batches")
+@options.pipeline
+@options.limit(20, "Batches")
 @click.option(
     "--state",
     type=click.Choice([str(state) for state in BatchState]),
     help="Only batches in this state.",
 )
-@wide_option
+@options.wide
 def batches(app: App, pipeline: str | None, limit: int, state: str | None) -> None:
     """List batches, newest first.
 
@@ -59,9 +53,9 @@ def batches(app: App, pipeline: str | None, limit: int, state: str | None) -> No
     examples=["tally replays", "tally replays error_log --limit 5 --json"],
     document=ReplaysView,
 )
-@pipeline_argument
-@limit_option(20, "Replays")
-@wide_option
+@options.pipeline
+@options.limit(20, "Replays")
+@options.wide
 def replays(app: App, pipeline: str | None, limit: int) -> None:
     """List replays, newest first.
 
@@ -76,17 +70,17 @@ def replays(app: App, pipeline: str | None, limit: int) -> None:
     examples=["tally show 42", "tally show 42 --rows 100 --json"],
     document=BatchView,
 )
-@batch_argument
+@options.batch
 @click.option(
     "--rows",
     "--minutes",
     "rows",
-    type=Number("a number of rows", min=0, max=1_000_000),
+    type=options.Number("a number of rows", min=0, max=1_000_000),
     default=10,
     show_default=True,
     help="The largest number of rows (minutes and labels), those with most lines first.",
 )
-@wide_option
+@options.wide
 def show(app: App, batch_id: int, rows: int) -> None:
     """Show one batch with its ranges and counts.
 

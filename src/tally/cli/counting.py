@@ -11,10 +11,9 @@ from tally.app import run as running
 from tally.app.each import for_each
 from tally.app.plan import PlanRequest, PlanView
 from tally.app.run import RanView, RunRequest, RunsView, RunView
-from tally.cli import completion
+from tally.cli import completion, options
 from tally.cli.app import App
 from tally.cli.command import command
-from tally.cli.options import Number, dry_run_option, pipeline_argument
 from tally.cli.session import shared_session
 from tally.cli.ui.output import Meter, Output
 from tally.cli.ui.values import number
@@ -32,8 +31,8 @@ from tally.planning.blocks import blocked_error
     ],
     document=PlanView,
 )
-@pipeline_argument
-@dry_run_option
+@options.pipeline
+@options.dry_run
 def plan(app: App, pipeline: str | None, dry_run: bool) -> None:
     """Fix which offsets the next batch reads.
 
@@ -65,7 +64,7 @@ def _show_plan(out: Output, view: PlanView) -> None:
 @click.argument(
     "batch_id",
     metavar="[BATCH]",
-    type=Number("the number of a batch; name a pipeline with --pipeline"),
+    type=options.Number("the number of a batch; name a pipeline with --pipeline"),
     required=False,
     shell_complete=completion.batches,
 )

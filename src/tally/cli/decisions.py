@@ -13,18 +13,9 @@ from tally.app import prune as retention
 from tally.app.columns import OFFSET, Column
 from tally.app.decisions import AbandonedView, AdoptionView, LossesView
 from tally.app.prune import PruneRequest, PruneView
-from tally.cli import completion
+from tally.cli import completion, options
 from tally.cli.app import App
 from tally.cli.command import Group, command
-from tally.cli.options import (
-    PARTITION,
-    batch_argument,
-    dry_run_option,
-    pipeline_argument,
-    reason_option,
-    wide_option,
-    yes_option,
-)
 from tally.cli.ui.output import Output
 from tally.errors import UsageError
 from tally.formatting import plural
@@ -44,9 +35,9 @@ def losses() -> None:
 
 
 @losses.command("list", examples=["tally losses list error_log --open"], document=LossesView)
-@pipeline_argument
+@options.pipeline
 @click.option("--open", "only_open", is_flag=True, help="Only those that wait for a decision.")
-@wide_option
+@options.wide
 def list_losses(app: App, pipeline: str | None, only_open: bool) -> None:
     """List lost ranges, oldest first."""
     view = use_case.losses(app.context, app.pipeline(pipeline), only_open=only_open)
@@ -60,19 +51,19 @@ def list_losses(app: App, pipeline: str | None, only_open: bool) -> None:
     ],
     document=LossesView,
 )
-@pipeline_argument
+@options.pipeline
 @click.option(
     "--topic", metavar="NAME", shell_complete=completion.topics, help="Only losses of this topic."
 )
 @click.option(
     "--partition",
-    type=PARTITION,
+    type=options.PARTITION,
     metavar="NUMBER",
     help="Only losses of this partition; needs --topic.",
 )
-@reason_option
-@dry_run_option
-@yes_option
+@options.reason
+@options.dry_run
+@options.yes
 def accept(
     app: App,
     pipeline: str | None,
@@ -142,7 +133,7 @@ def topics() -> None:
 )
 @click.argument("pipeline", shell_complete=completion.pipelines)
 @click.argument("topic", shell_complete=completion.topics)
-@reason_option
+@options.reason
 @click.option(
     "--start",
     type=click.Choice(["earliest", "latest"]),
@@ -150,8 +141,8 @@ def topics() -> None:
     show_default=True,
     help="Where counting of the new generation begins.",
 )
-@dry_run_option
-@yes_option
+@options.dry_run
+@options.yes
 def adopt(
     app: App, pipeline: str, topic: str, reason: str, start: str, dry_run: bool, yes: bool
 ) -> None:
@@ -200,9 +191,9 @@ def _show_adopted(out: Output, view: AdoptionView) -> None:
     ],
     document=AbandonedView,
 )
-@batch_argument
-@reason_option
-@dry_run_option
+@options.batch
+@options.reason
+@options.dry_run
 def abandon(app: App, batch_id: int, reason: str, dry_run: bool) -> None:
     """Abandon a planned batch.
 
@@ -240,7 +231,7 @@ def _parse_age(_: click.Context, __: click.Parameter, value: str) -> timedelta:
     examples=["tally prune --older-than 30d --dry-run", "tally prune error_log --older-than 30d"],
     document=PruneView,
 )
-@pipeline_argument
+@options.pipeline
 @click.option(
     "--older-than",
     required=True,
@@ -248,7 +239,7 @@ def _parse_age(_: click.Context, __: click.Parameter, value: str) -> timedelta:
     callback=_parse_age,
     help="Only what was committed before this age: 30d, 12h or 4w.",
 )
-@dry_run_option
+@options.dry_run
 def prune(app: App, pipeline: str | None, older_than: timedelta, dry_run: bool) -> None:
     """Fold old contributions that Kafka can no longer serve.
 

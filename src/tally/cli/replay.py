@@ -8,15 +8,9 @@ from tally.app import replays as use_case
 from tally.app.decisions import cancel_replay
 from tally.app.preview import PreviewRequest, preview
 from tally.app.replays import ReplayRequest
+from tally.cli import options
 from tally.cli.app import App
 from tally.cli.command import command
-from tally.cli.options import (
-    REPLAY,
-    dry_run_option,
-    optional_reason_option,
-    pipeline_argument,
-    yes_option,
-)
 from tally.cli.replay_preview import question, show_preview
 from tally.cli.replay_running import ReplayDocument, count_to_the_end
 from tally.cli.replay_selector import options_given, read_request, selector_options
@@ -45,25 +39,25 @@ HELP: Final = "tally replay --help"
     ],
     document=ReplayDocument,
 )
-@pipeline_argument
+@options.pipeline
 @selector_options
-@optional_reason_option
+@options.optional_reason
 @click.option(
     "--resume",
     "resume_id",
-    type=REPLAY,
+    type=options.REPLAY,
     metavar="REPLAY",
     help="Resume this replay where it stopped.",
 )
 @click.option(
     "--cancel",
     "cancel_id",
-    type=REPLAY,
+    type=options.REPLAY,
     metavar="REPLAY",
     help="Abandon the planned batches of this replay; its committed batches stay.",
 )
-@dry_run_option
-@yes_option
+@options.dry_run
+@options.yes
 def replay(
     app: App,
     /,

@@ -6,8 +6,7 @@ from typing import Any, Final
 
 import click
 
-from tally.cli import completion
-from tally.cli.options import BATCH, OFFSET, PARTITION, parsed, read_time
+from tally.cli import completion, options
 from tally.errors import UsageError
 from tally.model import TopicPartition
 from tally.planning.replay_request import (
@@ -21,8 +20,8 @@ from tally.planning.replay_request import (
 )
 from tally.planning.replay_text import parse_minute, parse_range
 
-read_range = parsed(parse_range)
-read_minute = parsed(parse_minute)
+read_range = options.parsed(parse_range)
+read_minute = options.parsed(parse_minute)
 
 _MINUTE: Final = "'YYYY-MM-DD HH:MM'"
 
@@ -30,17 +29,17 @@ _MINUTE: Final = "'YYYY-MM-DD HH:MM'"
 _OPTIONS: Final[Mapping[str, tuple[Any, str | None, str]]] = {
     "--topic": (str, "NAME", "This topic; every topic by default."),
     "--partition": (
-        PARTITION,
+        options.PARTITION,
         "NUMBER",
         "This partition; every partition by default. May be repeated.",
     ),
     "--from": (
-        OFFSET,
+        options.OFFSET,
         "OFFSET",
         "First offset; by default that of the first segment that Kafka still holds whole.",
     ),
     "--until": (
-        OFFSET,
+        options.OFFSET,
         "OFFSET",
         "First offset after the range; the committed offset by default.",
     ),
@@ -50,7 +49,7 @@ _OPTIONS: Final[Mapping[str, tuple[Any, str | None, str]]] = {
         "This range of offsets; also as it is printed, 'alog/0 [300, 310)'. May be repeated.",
     ),
     "--since": (
-        read_time,
+        options.read_time,
         "TIME",
         (
             "By Kafka's record times: from the first record at or after this time, such as "
@@ -58,11 +57,11 @@ _OPTIONS: Final[Mapping[str, tuple[Any, str | None, str]]] = {
         ),
     ),
     "--before": (
-        read_time,
+        options.read_time,
         "TIME",
         "Up to the first record at or after this time. Needs --since.",
     ),
-    "--batch": (BATCH, "BATCH", "The ranges of this batch."),
+    "--batch": (options.BATCH, "BATCH", "The ranges of this batch."),
     "--minute": (read_minute, _MINUTE, "All segments with lines of this minute of the result."),
     "--to-minute": (read_minute, _MINUTE, "Last minute, inclusive; --minute alone by default."),
     "--from-file": (

@@ -15,17 +15,9 @@ from tally.app.counts import Columns, CountsListView, CountsView
 from tally.app.dead_letters import DeadLettersView, read_partition
 from tally.app.each import for_each
 from tally.app.minute_rules import Rule
-from tally.cli import completion
+from tally.cli import completion, options
 from tally.cli.app import App
 from tally.cli.command import command
-from tally.cli.options import (
-    BATCH,
-    Number,
-    limit_option,
-    pipeline_argument,
-    read_time,
-    wide_option,
-)
 from tally.cli.replay_selector import read_minute
 from tally.cli.session import shared_session
 from tally.cli.ui.output import Output
@@ -52,10 +44,10 @@ VIOLATIONS_SHOWN: Final = 50
     document=CountsView,
     several=CountsListView,
 )
-@pipeline_argument
+@options.pipeline
 @click.option(
     "--last",
-    type=Number("a number of minutes", max=10_000_000),
+    type=options.Number("a number of minutes", max=10_000_000),
     metavar="N",
     help=f"Only this many of the latest minutes; {LAST} by default.",
 )
@@ -71,7 +63,7 @@ VIOLATIONS_SHOWN: Final = 50
     type=read_minute,
     help="Up to and including this minute.",
 )
-@wide_option
+@options.wide
 def counts(
     app: App, pipeline: str | None, last: int | None, since: str | None, until: str | None
 ) -> int:
@@ -190,11 +182,11 @@ def _label(out: Output, value: str) -> str:
     ],
     document=DeadLettersView,
 )
-@pipeline_argument
+@options.pipeline
 @click.option(
     "--batch",
     "batch_id",
-    type=BATCH,
+    type=options.BATCH,
     metavar="BATCH",
     shell_complete=completion.batches,
     help="Only of this batch.",
@@ -214,18 +206,18 @@ def _label(out: Output, value: str) -> str:
 )
 @click.option(
     "--since",
-    type=read_time,
+    type=options.read_time,
     metavar="TIME",
     help="Only of batches that were committed at or after this time, such as 2026-11-20T14:05:00Z.",
 )
 @click.option(
     "--before",
-    type=read_time,
+    type=options.read_time,
     metavar="TIME",
     help="Only of batches that were committed before this time; needs one of the others.",
 )
-@limit_option(50, "Records")
-@wide_option
+@options.limit(50, "Records")
+@options.wide
 def dead_letters(
     app: App,
     /,
@@ -263,14 +255,14 @@ def dead_letters(
     document=AuditView,
     several=AuditsView,
 )
-@pipeline_argument
+@options.pipeline
 @click.option(
     "--recount",
     "from_kafka",
     is_flag=True,
     help="Recount the live segments from Kafka and compare.",
 )
-@wide_option
+@options.wide
 def audit(app: App, pipeline: str | None, from_kafka: bool) -> int:
     """Prove that the result is what Kafka held.
 

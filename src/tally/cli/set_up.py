@@ -16,10 +16,10 @@ import click
 from tally import __version__
 from tally.app.airflow_files import write_airflow_files
 from tally.app.configuration import ConfigView, effective
+from tally.cli import options
 from tally.cli.app import App
 from tally.cli.command import Group, command
 from tally.cli.extensions import airflow_environment
-from tally.cli.options import Number, dry_run_option, pipeline_argument
 from tally.cli.ui.output import Output
 from tally.config.complaints import CORRECT_THEM
 from tally.config.loading import load_settings
@@ -37,7 +37,7 @@ folder_argument = click.argument(
 
 
 @command(examples=["tally migrate --dry-run", "tally migrate"])
-@dry_run_option
+@options.dry_run
 def migrate(app: App, dry_run: bool) -> None:
     """Create or update Tally's tables in MySQL.
 
@@ -72,7 +72,7 @@ def config() -> None:
     ],
     document=ConfigView,
 )
-@pipeline_argument
+@options.pipeline
 def show(app: App, pipeline: str | None) -> None:
     """Show every value that applies, and where it comes from.
 
@@ -202,7 +202,7 @@ def jars(app: App, folder: Path) -> None:
 )
 @click.option(
     "--port",
-    type=Number("a port", max=65_535),
+    type=options.Number("a port", max=65_535),
     default=PORT,
     show_default=True,
     help="The port on the loopback address.",

@@ -13,10 +13,10 @@ from tally.app.health import Health, Problem, ProblemReason
 from tally.app.overview import PipelinesView, overview
 from tally.app.status import StatusView
 from tally.app.surroundings import look_around
+from tally.cli import options
 from tally.cli.app import App
 from tally.cli.command import command
 from tally.cli.extensions import Unanswered, airflow_environment
-from tally.cli.options import check_option, pipeline_argument, wide_option
 from tally.cli.ui.output import Output
 from tally.cli.ui.values import health_label, moment, number
 from tally.errors import EXIT_FINDINGS, EXIT_OK
@@ -37,8 +37,8 @@ _INDENT: Final = 32
     examples=["tally pipelines", "tally pipelines --json | jq '.pipelines[] | {pipeline, health}'"],
     document=PipelinesView,
 )
-@check_option
-@wide_option
+@options.check
+@options.wide
 def pipelines(app: App, check: bool) -> int:
     """List all pipelines with health, lag and last commit.
 
@@ -84,9 +84,9 @@ def _show_problems(out: Output, problems: Sequence[Problem], *, of: str = "") ->
     document=StatusView,
     several=PipelinesView,
 )
-@pipeline_argument
-@wide_option
-@check_option
+@options.pipeline
+@options.wide
+@options.check
 def status(app: App, pipeline: str | None, check: bool) -> int:
     """Show the health of a pipeline and the status of each partition.
 
