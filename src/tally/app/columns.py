@@ -105,6 +105,7 @@ def _range(record: Any) -> OffsetRange:
 
 
 PLACE: Final = Column("partition", "partition", "PARTITION", of=lambda r: str(_range(r).partition))
+PARTITION_OF: Final = Column("partition", "partition", "PARTITION", of=lambda p: str(p.partition))
 SPAN: Final = Column("span", "", "RANGE", of=lambda r: span_of(_range(r)))
 ENDS: Final = (
     Column("from_offset", "from", of=lambda r: _range(r).from_offset),
@@ -149,7 +150,7 @@ SEGMENT: Final = (
 )
 
 PARTITION: Final = (
-    Column("partition", "partition", "PARTITION", of=attrgetter("place")),
+    PARTITION_OF,
     Column("condition", "condition"),
     Column("start_offset", "start", "START", OFFSET, wide=True),
     Column("next_offset", "next", "NEXT", OFFSET),
@@ -177,7 +178,7 @@ LOSS: Final = (
 
 DEAD_LETTER: Final = (
     Column("batch_id", "batch", "BATCH", OFFSET),
-    Column("partition", "partition", "PARTITION", of=lambda r: str(r.partition)),
+    PARTITION_OF,
     Column("offset", "offset", "OFFSET", OFFSET),
     Column("reason", "reason", "REASON"),
     Column("value_bytes", "bytes", "BYTES", COUNT),

@@ -102,8 +102,7 @@ def counts(
     with ctx.database.transaction(read_only=True) as tx:
         tables = tables_to_read(tx, pipeline)
         found = result_rows(tx, tables, last=last, since=since, until=until)
-        rules = MinuteRules.read(tx, tables, pipeline, [row.log_time for row in found])
-    kafka = rules.ask(ctx, pipeline)
+        rules = MinuteRules.read(ctx, tx, tables, pipeline, [row.log_time for row in found])
     return CountsView(
         pipeline=pipeline.name,
         table=tables.result,
@@ -111,9 +110,9 @@ def counts(
         levels=tuple(pipeline.levels),
         rules=pipeline.rules,
         fingerprint=rules.fingerprint,
-        outdated=rules.outdated(ctx, pipeline, kafka),
+        outdated=rules.outdated,
         other_offsets=sum(other.offsets for other in rules.other_offsets),
-        other_offsets_gone=rules.offsets_gone(ctx, pipeline, kafka),
+        other_offsets_gone=rules.offsets_gone,
         minutes=tuple(
             CountedRowView(
                 **values_of(row),

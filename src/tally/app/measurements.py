@@ -139,7 +139,7 @@ def of_status(view: StatusView) -> Iterator[Measurement]:
         yield Measurement(metric=Metric.LAG, value=view.lag_offsets)
         yield Measurement(metric=Metric.BLOCKED, value=len(view.blocks))
     for p in view.partitions:
-        labels = (("topic", p.topic), ("partition", str(p.partition)))
+        labels = (("topic", p.partition.topic), ("partition", str(p.partition.partition)))
         if p.lag_offsets is not None:
             yield Measurement(metric=Metric.PARTITION_LAG, value=p.lag_offsets, labels=labels)
         if p.next_offset is not None and p.start_offset is not None:

@@ -20,10 +20,8 @@ from tally.planning.blocks import Block, BlockReason
 class PartitionStatus:
     """One partition, as the ledger and Kafka see it."""
 
-    topic: str
-    """The topic."""
-    partition: int
-    """The partition's number."""
+    partition: TopicPartition
+    """The partition."""
     topic_id: str | None
     """The topic's id in the ledger; null when the ledger does not know it yet."""
     start_offset: int | None
@@ -46,16 +44,6 @@ class PartitionStatus:
     """The lost range that waits for a decision; null when there is none."""
     blocked: BlockReason | None
     """Why it is not read; null when it is."""
-
-    @property
-    def place(self) -> str:
-        """``alog/0``."""
-        return f"{self.topic}/{self.partition}"
-
-    @property
-    def where(self) -> TopicPartition:
-        """The partition itself."""
-        return TopicPartition(topic=self.topic, partition=self.partition)
 
     @property
     def planned_offsets(self) -> int:
@@ -185,8 +173,7 @@ def _partition(reading: Reading, where: TopicPartition) -> PartitionStatus:
     held, blocks = reading.held(where), reading.blocks_of(where)
     loss = position.open_loss if position else None
     return PartitionStatus(
-        topic=where.topic,
-        partition=where.partition,
+        partition=where,
         topic_id=topic.topic_id if topic else None,
         start_offset=position.start_offset if position else None,
         next_offset=position.next_offset if position else None,

@@ -88,7 +88,7 @@ def waiting(
         on_unanswered=on_unanswered,
     )
     first = {
-        p.where: p.kafka_end + (p.unstable_offsets or 0) - p.lag_offsets
+        p.partition: p.kafka_end + (p.unstable_offsets or 0) - p.lag_offsets
         for p in view.partitions
         if p.lag_offsets and p.kafka_end is not None
     }

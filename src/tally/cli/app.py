@@ -30,25 +30,17 @@ Ask = Callable[[str], None]
 OpenContext = Callable[["Settings"], "Context"]
 """Makes the context of a configuration."""
 
-OpenSpark = Callable[["SparkSettings"], "AbstractContextManager[SparkSession]"]
-"""Opens a Spark session and stops it."""
-
 ReadWith = Callable[["Settings", "OpenSession", "OnRead | None"], "OpenReader"]
 """Makes a function that opens a reader, as :func:`tally.app.context.spark_reader` does."""
 
 
-def own_session(settings: "SparkSettings") -> "AbstractContextManager[SparkSession]":
+def own_session(
+    settings: "SparkSettings", *, needs_kafka: bool
+) -> "AbstractContextManager[SparkSession]":
     """A Spark session that only this command uses."""
     from tally.app import context  # noqa: PLC0415 - --help does without
 
-    return context.own_session(settings)
-
-
-def own_plain_session(settings: "SparkSettings") -> "AbstractContextManager[SparkSession]":
-    """The same, which need not be able to read Kafka."""
-    from tally.app import context  # noqa: PLC0415 - --help does without
-
-    return context.own_session(settings, needs_kafka=False)
+    return context.own_session(settings, needs_kafka=needs_kafka)
 
 
 def read_with_spark(
@@ -90,10 +82,8 @@ class App:
     """The configuration file of ``--config``; None without that option."""
     out: Output = field(default_factory=Output)
     """The streams for results and for everything else."""
-    open_spark: OpenSpark = own_session
-    """Opens a Spark session from the settings."""
-    open_plain_spark: OpenSpark = own_plain_session
-    """Opens one that need not be able to read Kafka."""
+    open_spark: Callable[..., "AbstractContextManager[SparkSession]"] = own_session
+    """Opens a Spark session from the settings; it need not always be able to read Kafka."""
     read_with: ReadWith = read_with_spark
     """Makes what opens the readers of a command that counts."""
     open_context: OpenContext = configured_context

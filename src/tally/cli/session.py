@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # heavy, and most commands do without
     from pyspark.sql import SparkSession
 
     from tally.app.context import OpenSession
-    from tally.cli.app import App, OpenSpark
+    from tally.cli.app import App
     from tally.cli.ui.output import Output
     from tally.pipeline.context import Context
     from tally.spark.progress import OnRead
@@ -36,7 +36,7 @@ def shared_session(app: "App", on_read: "OnRead | None" = None) -> Iterator["Con
     from tally.app.context import shared  # noqa: PLC0415 - brings the clients
 
     check_packages(app.settings.spark)
-    with shared(_announced(app, app.open_spark)) as lend:
+    with shared(_announced(app, needs_kafka=True)) as lend:
         open_reader = app.read_with(app.settings, lend, on_read)
         yield dataclasses.replace(app.context, open_reader=open_reader)
 
@@ -55,12 +55,11 @@ def lazy_session(app: "App", *, needs_kafka: bool) -> Iterator["OpenSession"]:
     from tally.app.context import shared  # noqa: PLC0415 - brings the clients
 
     check_packages(app.settings.spark)
-    open_spark = app.open_spark if needs_kafka else app.open_plain_spark
-    with shared(_announced(app, open_spark)) as lend:
+    with shared(_announced(app, needs_kafka=needs_kafka)) as lend:
         yield lend
 
 
-def _announced(app: "App", open_spark: "OpenSpark") -> "OpenSession":
+def _announced(app: "App", *, needs_kafka: bool) -> "OpenSession":
     """What opens a session and says so, while the terminal waits for it."""
 
     @contextmanager
@@ -72,7 +71,8 @@ def _announced(app: "App", open_spark: "OpenSpark") -> "OpenSession":
         out.note(f"starting Spark on {settings.master}")
         with ExitStack() as scope:
             with _interrupts_wait(out), filtered_stderr(is_noise):
-                session = scope.enter_context(open_spark(quiet(settings, options)))
+                opening = app.open_spark(quiet(settings, options), needs_kafka=needs_kafka)
+                session = scope.enter_context(opening)
             yield session
 
     return opened

@@ -49,7 +49,7 @@ def partitions_table(view: StatusView, asked: WaitingView | None) -> Table:
     shown = titled(columns.PARTITION)
     rows = [dict(row_of(shown, partition)) for partition in view.partitions]
     for row, partition in zip(rows, view.partitions, strict=True):
-        if asked and (oldest := asked.oldest.get(partition.where)):
+        if asked and (oldest := asked.oldest.get(partition.partition)):
             row["oldest_written_at"] = oldest.written_at
             row["oldest_expires_at"] = oldest.expires_at
         if not asked and not partition.open_loss:
