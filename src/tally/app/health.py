@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tally.aggregates.checks import find_format
-from tally.app.reading import Reading
+from tally.app.state import PipelineState
 from tally.config.pipeline import Pipeline
 from tally.formatting import plural
 from tally.ledger.rules import Understood
@@ -68,7 +68,7 @@ def worst_of(healths: Iterable[Health]) -> Health:
     return next((h for h in (Health.FAIL, Health.UNKNOWN, Health.WARN) if h in found), Health.OK)
 
 
-def problems_of(found: Reading) -> Iterator[Problem]:
+def problems_of(found: PipelineState) -> Iterator[Problem]:
     """What is wrong with a pipeline, failures first."""
     yield from _errors(found)
     yield from _waiting_for_a_decision(found)
@@ -78,7 +78,7 @@ def problems_of(found: Reading) -> Iterator[Problem]:
     yield from _warnings(found)
 
 
-def _errors(found: Reading) -> Iterator[Problem]:
+def _errors(found: PipelineState) -> Iterator[Problem]:
     for reason, error in (
         (ProblemReason.UNPREPARED, found.ledger.unprepared),
         (ProblemReason.KAFKA_UNANSWERED, found.kafka_error),
@@ -90,7 +90,7 @@ def _errors(found: Reading) -> Iterator[Problem]:
             )
 
 
-def _waiting_for_a_decision(found: Reading) -> Iterator[Problem]:
+def _waiting_for_a_decision(found: PipelineState) -> Iterator[Problem]:
     for block in found.blocks:
         yield Problem(
             reason=ProblemReason.BLOCKED,
@@ -111,7 +111,7 @@ def _waiting_for_a_decision(found: Reading) -> Iterator[Problem]:
             )
 
 
-def _late(found: Reading) -> Iterator[Problem]:
+def _late(found: PipelineState) -> Iterator[Problem]:
     """Something has waited longer than two starts of the schedule and the patience of a batch.
 
     It is a warning before that, when not even a batch was planned of it: no task starts.
@@ -154,7 +154,7 @@ def _late(found: Reading) -> Iterator[Problem]:
     )
 
 
-def _unshown(found: Reading) -> Iterator[Problem]:
+def _unshown(found: PipelineState) -> Iterator[Problem]:
     """Each run shows what it has committed, and each plan what the run before has not."""
     unshown = found.ledger.unshown
     since = unshown.since
@@ -208,7 +208,7 @@ def nothing_matched(
     )
 
 
-def _warnings(found: Reading) -> Iterator[Problem]:
+def _warnings(found: PipelineState) -> Iterator[Problem]:
     pipeline = found.pipeline
     if (malformed := malformed_problem(pipeline, found.ledger.understood)) is not None:
         yield malformed

@@ -109,7 +109,7 @@ class MinuteRules:
         )
 
     def rule_of(self, minute: str) -> Rule:
-        """By which rules a minute was counted; another rule is told before an unknown one."""
+        """By which rules a minute was counted; another rule counts more than an unknown one."""
         if minute in self.others:
             return Rule.OTHER
         return Rule.UNKNOWN if minute in self.folded else Rule.TODAY

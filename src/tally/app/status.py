@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tally.app.health import Health, Problem, problems_of, worst_of
-from tally.app.reading import RATE_OVER, LedgerState, Reading
+from tally.app.state import RATE_OVER, LedgerState, PipelineState
 from tally.app.surroundings import UNKNOWN, Surroundings
 from tally.app.views import ErrorView, span_of
 from tally.errors import TallyError
@@ -132,55 +132,55 @@ def status(
     now = ctx.clock.now()
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         ledger = LedgerState.read(tx, pipeline, now)
-    reading = Reading(pipeline=pipeline, now=now, ledger=ledger, surroundings=surroundings)
+    state = PipelineState(pipeline=pipeline, now=now, ledger=ledger, surroundings=surroundings)
     if ask_kafka and kafka_error is None:
         try:
-            return status_of(reading.ask(ctx.kafka))
+            return status_of(state.ask(ctx.kafka))
         except TallyError as error:
             on_unanswered(error)
             kafka_error = ErrorView.of(error)
-    return status_of(replace(reading, kafka_error=kafka_error))
+    return status_of(replace(state, kafka_error=kafka_error))
 
 
-def status_of(reading: Reading) -> StatusView:
+def status_of(state: PipelineState) -> StatusView:
     """The status of a pipeline, as it was read."""
-    kafka, ledger = reading.kafka, reading.ledger
-    partitions = tuple(_partition(reading, where) for where in reading.partitions)
-    problems = tuple(problems_of(reading))
+    kafka, ledger = state.kafka, state.ledger
+    partitions = tuple(_partition(state, where) for where in state.partitions)
+    problems = tuple(problems_of(state))
     unknown = [] if kafka else [Health.UNKNOWN]
     return StatusView(
-        pipeline=reading.pipeline.name,
-        result_table=reading.pipeline.table,
+        pipeline=state.pipeline.name,
+        result_table=state.pipeline.table,
         health=worst_of([*(p.health for p in problems), *unknown]),
         problems=problems,
         lag_offsets=sum(p.lag_offsets or 0 for p in partitions) if kafka else None,
         understood=ledger.understood,
         records_per_second=round(ledger.recent_records / RATE_OVER.total_seconds(), 2),
         kafka_answered=kafka is not None,
-        kafka_error=reading.kafka_error,
+        kafka_error=state.kafka_error,
         cluster_id=kafka.cluster_id if kafka else None,
         partitions=partitions,
-        blocks=reading.blocks,
+        blocks=state.blocks,
         open_losses=ledger.losses,
         open_batches=ledger.open_records,
         last_committed_batch=ledger.last,
     )
 
 
-def _partition(reading: Reading, where: TopicPartition) -> PartitionStatus:
-    topic = reading.ledger.known.get(where.topic)
+def _partition(state: PipelineState, where: TopicPartition) -> PartitionStatus:
+    topic = state.ledger.known.get(where.topic)
     position = topic.positions.get(where.partition) if topic else None
-    held, blocks = reading.held(where), reading.blocks_of(where)
+    held, blocks = state.held(where), state.blocks_of(where)
     loss = position.open_loss if position else None
     return PartitionStatus(
         partition=where,
         topic_id=topic.topic_id if topic else None,
         start_offset=position.start_offset if position else None,
         next_offset=position.next_offset if position else None,
-        planned_until=reading.ledger.planned_until(where),
+        planned_until=state.ledger.planned_until(where),
         kafka_earliest=held.earliest if held else None,
         kafka_end=held.end if held else None,
-        lag_offsets=reading.lag(where),
+        lag_offsets=state.lag(where),
         unstable_offsets=held.unstable if held else None,
         open_loss=loss.range if loss else None,
         blocked=blocks[0].reason if blocks else None,

@@ -130,10 +130,10 @@ class App:
         return self.settings.names if name is None else [self.pipeline(name)]
 
     def finish(self, each: "Each[Any]") -> int:
-        """Tell what went wrong with each of several pipelines; returns the exit code.
+        """Show what went wrong with each of several pipelines; returns the exit code.
 
         Raises:
-            TallyError: Of a server that does not answer, after the other errors are told.
+            TallyError: Of a server that does not answer, after the other errors are shown.
         """
         for error in each.errors.values():
             self.say_sources(error)

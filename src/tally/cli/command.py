@@ -73,7 +73,7 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
     def instead(self, args: Sequence[str], known: Sequence[str]) -> str:  # noqa: ARG002
-        """What is said of words that begin with no command and nothing like one.
+        """What to do instead of words that begin with no command and nothing like one.
 
         Args:
             args: The words.

@@ -52,7 +52,7 @@ def batches(context: click.Context, _: click.Parameter, begun: str) -> list[Comp
     ctx = _app(context).open_context(settings.model_copy(update={"mysql": mysql}))
     try:
         found = [b for name in settings.names for b in latest(ctx, name, limit=BATCHES).batches]
-    except TallyError:  # there is nobody to tell: a line is being typed
+    except TallyError:  # a line is being typed: an error has no place
         return []
     return [
         CompletionItem(str(batch.batch_id), help=f"{batch.pipeline}, {batch.state}")
@@ -74,7 +74,7 @@ def _settings(context: click.Context) -> "Settings | None":
     app.config = context.find_root().params.get("config") or app.config
     try:
         return load_settings(app.config_path)
-    except TallyError:  # the command itself tells what is wrong
+    except TallyError:  # the command itself shows what is wrong
         return None
 
 

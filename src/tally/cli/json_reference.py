@@ -151,9 +151,9 @@ def _texts(view: type) -> dict[str, str]:
             match field, text:
                 case (
                     ast.AnnAssign(target=ast.Name(id=name)),
-                    ast.Expr(value=ast.Constant(value=str(said))),
+                    ast.Expr(value=ast.Constant(value=str(docstring))),
                 ):
-                    texts[name] = said
+                    texts[name] = docstring
     return texts
 
 

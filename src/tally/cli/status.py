@@ -130,7 +130,7 @@ def _show_status(out: Output, view: StatusView) -> None:
     else:
         out.line("last committed minute batch: none")
     out.line(f"health: {health_label(view.health)}")
-    # Why Kafka has not answered is the command's own error, told at its end.
+    # Why Kafka has not answered is the command's own error, which is shown at its end.
     _show_problems(out, [p for p in view.problems if p.reason != ProblemReason.KAFKA_UNANSWERED])
 
 

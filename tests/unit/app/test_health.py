@@ -7,7 +7,7 @@ from typing import Any
 from tests.unit.values import P0, blank, kafka, known, pipeline, span
 
 from tally.app.health import Health, ProblemReason, problems_of, worst_of
-from tally.app.reading import LedgerState, Reading
+from tally.app.state import LedgerState, PipelineState
 from tally.app.surroundings import Surroundings
 from tally.app.views import ErrorView
 from tally.errors import KafkaUnavailableError
@@ -19,7 +19,7 @@ from tally.ledger.rules import Understood
 NOW = datetime(2026, 11, 20, 14, 0, 30, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 ERROR = ErrorView.of(KafkaUnavailableError("no answer", next_step="start it"))
-SOUND = Reading(
+SOUND = PipelineState(
     pipeline=pipeline(max_lag_offsets=100),
     now=NOW,
     ledger=LedgerState(known=known(0), understood=Understood(records=10, malformed=5)),
@@ -33,7 +33,7 @@ ONE = {"kafka": kafka((0, 1)), "due_until": {P0: None}}
 """A record waits, and a batch of it is due."""
 
 
-def read(**changes: Any) -> Reading:
+def read(**changes: Any) -> PipelineState:
     """What is known when something is as no sound pipeline has it."""
     of_ledger = {field.name for field in fields(LedgerState)} & changes.keys()
     ledger = replace(SOUND.ledger, **{name: changes.pop(name) for name in of_ledger})

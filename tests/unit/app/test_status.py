@@ -8,7 +8,7 @@ import pytest
 from tests.unit.values import AT, P0, batch, kafka, known, pipeline, span
 
 from tally.app.health import Health, worst_of
-from tally.app.reading import LedgerState, Reading
+from tally.app.state import LedgerState, PipelineState
 from tally.app.status import StatusView, status_of
 from tally.app.surroundings import Surroundings
 from tally.app.views import ErrorView
@@ -16,7 +16,7 @@ from tally.app.waiting import WaitingPartition, WaitingView
 from tally.errors import KafkaUnavailableError
 from tally.model import KafkaSnapshot, KnownTopic, Loss, LossCause
 
-NOW = Reading(pipeline=pipeline(), now=AT, ledger=LedgerState(known={}))
+NOW = PipelineState(pipeline=pipeline(), now=AT, ledger=LedgerState(known={}))
 LOST = Loss(cause=LossCause.EXPIRED, range=span(1, 4))
 NO_START = (None, None)
 

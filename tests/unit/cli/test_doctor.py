@@ -6,7 +6,7 @@ import pytest
 from tests.unit.values import AT, kafka, known, pipeline
 
 from tally.app.doctor import Diagnosis, Health, examination, machine, servers
-from tally.app.reading import LedgerState, Reading
+from tally.app.state import LedgerState, PipelineState
 from tally.app.status import status_of
 from tally.app.surroundings import Orchestration, is_configured
 from tally.config.servers import SparkSettings
@@ -102,7 +102,7 @@ def test_another_cluster_and_a_re_created_topic_are_found() -> None:
     ledgers = ({}, known(), known(topic_id="old"), known(cluster_id="other"))
     views = [
         status_of(
-            Reading(pipeline=pipeline(), now=AT, ledger=LedgerState(known=of), kafka=SNAPSHOT)
+            PipelineState(pipeline=pipeline(), now=AT, ledger=LedgerState(known=of), kafka=SNAPSHOT)
         )
         for of in ledgers
     ]

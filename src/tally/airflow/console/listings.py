@@ -45,7 +45,7 @@ def _label(name: str, row: ResultRow) -> str:
 
 
 def partitions_table(view: StatusView, asked: WaitingView | None) -> Table:
-    """Partitions, with what Kafka said where it was asked."""
+    """Partitions, with Kafka's answer where it was asked."""
     shown = titled(columns.PARTITION)
     rows = [dict(row_of(shown, partition)) for partition in view.partitions]
     for row, partition in zip(rows, view.partitions, strict=True):

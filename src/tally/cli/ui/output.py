@@ -118,8 +118,8 @@ class Output:
         """
         lines = self._broken(text)
         if len(lines) > 1 and _COMMAND in text:
-            said, _, arguments = text.rpartition(_COMMAND)
-            lines = [*self._broken(f"{said}:"), f"  tally {_safe(arguments)}"]
+            sentence, _, arguments = text.rpartition(_COMMAND)
+            lines = [*self._broken(f"{sentence}:"), f"  tally {_safe(arguments)}"]
         click.echo("\n".join(lines))
 
     def _broken(self, text: str, taken: int = 0) -> list[str]:

@@ -49,7 +49,7 @@ PLAN_GRACE_S: Final = 60
 PARTITIONS_ASKED: Final = 8
 RECORDS_EACH: Final = 25
 LEVELS_NAMED: Final = 8
-"""How much is read of the newest records, and told of it."""
+"""How many of the newest records are read, and how many of their levels are named."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,8 +142,8 @@ _Offsets = Mapping[TopicPartition, int | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
-    """What was read of a pipeline, and what follows from it."""
+class PipelineState:
+    """What is known of a pipeline, and what follows from it."""
 
     pipeline: Pipeline
     """The pipeline."""
@@ -169,7 +169,7 @@ class Reading:
     surroundings: Surroundings = UNKNOWN
     """What is known of Airflow and of the engine."""
 
-    def ask(self, port: KafkaPort) -> "Reading":
+    def ask(self, port: KafkaPort) -> "PipelineState":
         """The same with what Kafka says, as far as it is needed.
 
         Raises:
