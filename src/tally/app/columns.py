@@ -208,6 +208,12 @@ REPLAY: Final = (
     Column("reason", "reason", "REASON", wide=True),
 )
 
+VIOLATION: Final = (
+    Column("check", "check", "CHECK", TEXT),
+    Column("where", "where", "WHERE", TEXT),
+    Column("detail", "what", "WHAT", TEXT),
+)
+
 COUNTED_RANGE: Final = (
     PLACE,
     SPAN,

@@ -49,17 +49,17 @@ class PipelineSummary:
 
     pipeline: str
     """Its name."""
-    topics: tuple[str, ...]
+    topics: tuple[str, ...] = ()
     """The topics that it reads; empty when it is disabled."""
-    result_table: str | None
+    result_table: str | None = None
     """The table it counts into; null when it is disabled."""
     health: Health
     """Its health: that of the worst problem, or ``unknown`` until Kafka has answered."""
     problems: tuple[Problem, ...]
     """What is wrong, failures first; empty when nothing is."""
-    lag_offsets: int | None
+    lag_offsets: int | None = None
     """Offsets that Kafka holds and that are not counted; null when that is not known."""
-    last_committed_at: datetime | None
+    last_committed_at: datetime | None = None
     """When its last minute batch was committed; null before the first one."""
 
     @classmethod
@@ -85,15 +85,7 @@ class PipelineSummary:
             detail="; ".join(mistakes),
             next_step=CORRECT_THEM,
         )
-        return cls(
-            pipeline=name,
-            topics=(),
-            result_table=None,
-            health=Health.FAIL,
-            problems=(problem,),
-            lag_offsets=None,
-            last_committed_at=None,
-        )
+        return cls(pipeline=name, health=Health.FAIL, problems=(problem,))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from tally.app.columns import PLACE, TEXT, Column
 from tally.app.preview import HeldView, PreviewView, ReadView
 from tally.app.views import RangeView
 from tally.cli.ui.output import Output
@@ -11,6 +12,12 @@ from tally.formatting import ABSENT, plural
 
 ROWS_SHOWN: Final = 50
 RANGES_TOLD_APART: Final = 3
+REFUSAL: Final = (
+    PLACE,
+    Column("span", "", "REFUSED"),
+    Column("kafka_holds", "", "KAFKA HOLDS", of=lambda refusal: _held(refusal.kafka_holds)),
+    Column("cause", "", "WHY", TEXT),
+)
 
 
 def show_preview(out: Output, preview: PreviewView) -> None:
@@ -57,14 +64,7 @@ def _rows(read: ReadView, numbers: int) -> list[list[str]]:
 
 def _show_refusals(out: Output, preview: PreviewView) -> None:
     refusals = preview.refusals
-    out.table(
-        ["PARTITION", "REFUSED", "KAFKA HOLDS", "WHY"],
-        [
-            [refusal.place, refusal.span, _held(refusal.kafka_holds), refusal.cause]
-            for refusal in refusals[:ROWS_SHOWN]
-        ],
-        texts=["WHY"],
-    )
+    out.records(REFUSAL, refusals[:ROWS_SHOWN])
     _say_what_is_left_out(out, len(refusals))
     if fine := len(preview.asked) - len(refusals):
         out.line(f"the other {plural(fine, 'range')} could be reprocessed")

@@ -322,11 +322,7 @@ def _show_audit(out: Output, view: AuditView) -> None:
         for gap in counted.before_start:
             out.sentence(f"before the start, and not counted: {gap}")
     if view.findings:
-        out.table(
-            ["CHECK", "WHERE", "WHAT"],
-            [[f.check, f.where, f.detail] for f in view.findings[:VIOLATIONS_SHOWN]],
-            texts=["CHECK", "WHERE", "WHAT"],
-        )
+        out.records(described.VIOLATION, view.findings[:VIOLATIONS_SHOWN])
     if len(view.findings) > VIOLATIONS_SHOWN:
         out.line(f"and {len(view.findings) - VIOLATIONS_SHOWN:,} more: --json has all of them")
     out.sentence(f"{view.pipeline}: {view.conclusion}")

@@ -132,7 +132,7 @@ class _Pipelines(Collector):
         except TallyError as error:
             log.warning("no metrics of %s: %s", pipeline, error)
             down.ledger.append(error)
-            yield Measurement(metric=Metric.LEDGER_UP, value=0)
+            yield Measurement(Metric.LEDGER_UP, 0)
             return
         yield from of_waiting(view)
 

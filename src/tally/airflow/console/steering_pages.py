@@ -27,7 +27,6 @@ from tally.pipeline.context import Context
 AUDITS: Final = 10
 """Audits that are listed."""
 
-VIOLATIONS: Final = (Column("check", "check"), Column("where", "where"), Column("detail", "what"))
 AUDIT_RUNS: Final = (
     Column("ended_at", "ended"),
     Column("state", "run"),
@@ -109,7 +108,7 @@ def audit_page(pipeline: str, *, may_see: bool) -> Page:
             Table(
                 name="violations",
                 title="Violations that the latest audit has found",
-                columns=VIOLATIONS,
+                columns=columns.VIOLATION,
                 rows=(latest or {}).get("violations", []),
                 empty="none" if latest else "not known",
             ),

@@ -137,7 +137,6 @@ class Output:
         *,
         numbers: Sequence[str] = (),
         texts: Sequence[str] = (),
-        extra: Sequence[str] = (),
     ) -> None:
         """A table of the result, for people.
 
@@ -146,18 +145,15 @@ class Output:
             rows: Cells, already formatted; without any ``none`` stands below the headers.
             numbers: Headers of the columns that are aligned to the right.
             texts: Headers of the columns that may be broken between words.
-            extra: Headers of the columns that are left out unless ``--wide`` asks for them.
         """
         from tally.cli.ui.table import laid_out  # noqa: PLC0415 - only tables need it
 
-        shown = [at for at, header in enumerate(headers) if self.wide or header not in extra]
-        cells = [[printable(row[at]) for at in shown] for row in rows]
         console = self._open_console()
         one_line = self.wide or not console.is_terminal
         for line in laid_out(
             console,
-            [headers[at] for at in shown],
-            cells,
+            headers,
+            [[printable(cell) for cell in row] for row in rows],
             numbers=numbers,
             texts=() if one_line else texts,
         ):
