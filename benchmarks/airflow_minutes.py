@@ -31,15 +31,15 @@ import psutil
 
 from benchmarks.page import Table
 from benchmarks.servers import PARTITIONS, PROJECT, say
-from tally.app.context import open_context
-from tally.app.migrate import migrate
+from tally.audit.audit import audit
 from tally.config.loading import load_settings
+from tally.context import open_context
+from tally.counting.batch import run_batch
+from tally.counting.plan import plan_batch
 from tally.kafka.client import Kafka
 from tally.ledger.reading import BatchRecord, list_batches
+from tally.maintenance.migrate import migrate
 from tally.mysql.transactions import Database
-from tally.pipeline.audit import audit_ledger
-from tally.pipeline.plan import plan_batch
-from tally.pipeline.run import run_batch
 from tally_local.demo.airflow_api import AirflowApi
 from tally_local.demo.traffic import Traffic
 from tally_local.demo.writer import LineWriter
@@ -204,7 +204,7 @@ class System:
         ctx = open_context(load_settings(self.config))  # by now without the server
         while (batch := plan_batch(ctx, PIPELINE).batch) is not None:
             run_batch(ctx, batch.batch_id)
-        counted = audit_ledger(ctx, PIPELINE)
+        counted = audit(ctx, PIPELINE)
         if not counted.holds or counted.records != self._sent:
             raise RuntimeError(f"counted {counted.records} lines of {self._sent}: {counted}")
 

@@ -33,8 +33,8 @@ from benchmarks.peers.isolated import ISOLATED, Isolated
 from benchmarks.picture import BACKLOG
 from benchmarks.rounds import Rounds
 from benchmarks.servers import PARTITIONS, Bench, bench, login, plan, say
-from tally.pipeline.context import Context
-from tally.pipeline.run import run_batch
+from tally.context import Context
+from tally.counting.batch import run_batch
 from tally.spark.session import reader_options, spark_session
 
 LIMIT = "ConsumerPerformance, records thrown away"

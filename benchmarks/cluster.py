@@ -27,11 +27,10 @@ from benchmarks.lines import write_lines
 from benchmarks.page import Table
 from benchmarks.scaling import peak_mib
 from benchmarks.servers import PARTITIONS, PROJECT, Bench, say, serving
-from tally.app.context import open_context
 from tally.config.loading import load_settings
-from tally.pipeline.context import Context
-from tally.pipeline.plan import plan_batch
-from tally.pipeline.replay import run_or_replan
+from tally.context import Context, open_context
+from tally.counting.plan import plan_batch
+from tally.replay.run import run_or_replan
 from tally.spark.session import spark_session
 from tally_local.stack.server import Part
 

@@ -26,9 +26,9 @@ import pymysql.cursors
 from benchmarks.large_ledger import BEGAN, MINUTES, PIPELINE, fill
 from benchmarks.page import Table
 from benchmarks.servers import Bench, bench, say
-from tally.app.context import console_context
 from tally.app.measurements import of_status
 from tally.app.surroundings import UNKNOWN
+from tally.context import console_context
 from tally.mysql.pool import ConnectionPool
 
 LIMIT_MS: Final = 300

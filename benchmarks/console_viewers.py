@@ -26,10 +26,9 @@ from confluent_kafka import Producer
 from benchmarks.airflow_minutes import PIPELINE, TOPIC, System, checkout
 from benchmarks.page import Table
 from benchmarks.servers import say
-from tally.app.context import open_context
-from tally.pipeline.context import Context
-from tally.pipeline.plan import plan_batch
-from tally.pipeline.run import run_batch
+from tally.context import Context, open_context
+from tally.counting.batch import run_batch
+from tally.counting.plan import plan_batch
 from tally_local.demo.airflow_api import AirflowApi
 from tally_local.stack.server import Part
 

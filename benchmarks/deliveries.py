@@ -16,9 +16,9 @@ from benchmarks.lines import BYTES, write_lines
 from benchmarks.page import Table
 from benchmarks.rounds import Rounds
 from benchmarks.servers import PARTITIONS, PROJECT, say, serving
-from tally.pipeline.context import Context
-from tally.pipeline.plan import plan_batch
-from tally.pipeline.replay import run_or_replan
+from tally.context import Context
+from tally.counting.plan import plan_batch
+from tally.replay.run import run_or_replan
 from tally.spark.session import spark_session
 
 DELIVERIES = ("batch", "partition", "rows", "procedure", "files")

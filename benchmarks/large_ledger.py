@@ -13,24 +13,18 @@ from typing import Any, Final
 
 from benchmarks.servers import Bench
 from tally import __version__
+from tally.aggregates.counts import Contribution
 from tally.aggregates.fingerprint import fingerprint
-from tally.deliveries.choice import delivery_of
-from tally.deliveries.contract import Result
+from tally.audit.audit import audit
+from tally.counting.commit import commit_in
+from tally.deliveries.contract import Delivery, Result
 from tally.ledger import batches
 from tally.ledger.positions import insert_generation, lock_pipeline
-from tally.model import (
-    Batch,
-    Contribution,
-    KafkaSnapshot,
-    PartitionSnapshot,
-    SegmentTotals,
-    TopicSnapshot,
-)
+from tally.model import Batch, KafkaSnapshot, PartitionSnapshot, SegmentTotals, TopicSnapshot
 from tally.mysql.transactions import Transaction
-from tally.pipeline.audit import audit_ledger
-from tally.pipeline.replay import request_replay
-from tally.pipeline.replay_plan import preview_replay
 from tally.planning.replay_request import BatchAsked
+from tally.replay.preview import preview_replay
+from tally.replay.record import request_replay
 from tally.testing.kafka import FixedKafka
 
 PIPELINE: Final = "year"
@@ -62,15 +56,15 @@ def fill(servers: Bench) -> None:
         ctx.database.run(partial(_execute, statement=statement, args=args))
     following = _kafka(servers.topic)
     within = replace(ctx, kafka=following)
-    delivery = delivery_of(ctx.settings.pipeline(PIPELINE))
+    delivery = Delivery(ctx, ctx.settings.pipeline(PIPELINE))
     for number in range(REPLAYS):
         asked = BatchAsked(batch_id=MINUTES - 100 - number)
         preview = preview_replay(within, PIPELINE, asked)
         (batch_id,) = request_replay(within, preview, reason="a benchmark").batch_ids
         batch = ctx.database.run(partial(batches.claim, batch_id=batch_id, claimed_by="a"))
         counted = _counted(batch, today)
-        ctx.database.run(partial(delivery.commit, batch=batch, result=counted))
-    if not audit_ledger(ctx, PIPELINE).holds:
+        ctx.database.run(partial(commit_in, delivery=delivery, batch=batch, result=counted))
+    if not audit(ctx, PIPELINE).holds:
         raise RuntimeError("the audit found violations: no such ledger could exist")
 
 

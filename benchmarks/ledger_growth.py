@@ -15,22 +15,17 @@ from datetime import datetime, timedelta
 
 from benchmarks.servers import Bench, bench, say
 from tally import __version__
+from tally.aggregates.counts import Contribution
+from tally.audit.audit import audit
 from tally.config.pipeline import Pipeline
-from tally.deliveries.choice import delivery_of
-from tally.deliveries.contract import Result
+from tally.counting.commit import commit_in
+from tally.deliveries.contract import Delivery, Result
 from tally.ledger import batches
 from tally.ledger.batches import Requester
 from tally.ledger.folding import fold_partition, foldable_partitions, forget_history
 from tally.ledger.positions import insert_generation, lock_pipeline
-from tally.model import (
-    BatchKind,
-    Contribution,
-    OffsetRange,
-    SegmentTotals,
-    TopicPartition,
-)
+from tally.model import BatchKind, OffsetRange, SegmentTotals, TopicPartition
 from tally.mysql.transactions import Database, Transaction
-from tally.pipeline.audit import audit_ledger
 
 PIPELINE = "growth"
 MINUTES_A_DAY = 1_440
@@ -63,14 +58,15 @@ def _measure(servers: Bench, partitions: int, count: int) -> bool:
     ctx = servers.context()
     ctx.database.run(lambda tx: _begin(tx, servers.topic, partitions))
     before = _bytes(ctx.database)
+    delivery = Delivery(ctx, ctx.settings.pipeline(PIPELINE))
     for number in range(count):
         ctx.database.run(
-            lambda tx, number=number: _commit(tx, servers.topic, partitions, number),  # type: ignore[misc]
+            lambda tx, number=number: _commit(tx, delivery, servers.topic, partitions, number),  # type: ignore[misc]
         )
     grown, rows = _bytes(ctx.database) - before, _rows(ctx.database)
-    holds = audit_ledger(ctx, PIPELINE).holds
+    holds = audit(ctx, PIPELINE).holds
     _fold_everything(ctx.database)
-    holds = holds and audit_ledger(ctx, PIPELINE).holds
+    holds = holds and audit(ctx, PIPELINE).holds
     per_batch = grown / count
     spans = (DAYS_A_MONTH, DAYS_KEPT)
     sums = [f"{per_batch * MINUTES_A_DAY * days / 2**30:,.1f} GiB" for days in spans]
@@ -93,7 +89,7 @@ def _begin(tx: Transaction, topic: str, partitions: int) -> None:
     )
 
 
-def _commit(tx: Transaction, topic: str, partitions: int, number: int) -> None:
+def _commit(tx: Transaction, delivery: Delivery, topic: str, partitions: int, number: int) -> None:
     row = tx.row("select incarnation_id from topic_incarnation where pipeline = %s", (PIPELINE,))
     ranges = [
         OffsetRange(
@@ -108,8 +104,7 @@ def _commit(tx: Transaction, topic: str, partitions: int, number: int) -> None:
         tx, PIPELINE, BatchKind.INGEST, {incarnation_id: ranges}, REQUESTER
     )
     batch = batches.claim(tx, batch_id, "benchmark")
-    pipeline = Pipeline(name=PIPELINE, topics=[topic])
-    delivery_of(pipeline).commit(tx, batch, result(ranges, number))
+    commit_in(tx, delivery, batch, result(ranges, number))
 
 
 def result(ranges: list[OffsetRange], number: int) -> Result:

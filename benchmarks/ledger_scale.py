@@ -18,11 +18,12 @@ from functools import partial
 
 from benchmarks.ledger_growth import LINES, PIPELINE, result
 from benchmarks.servers import Bench, bench, say
-from tally.deliveries.choice import delivery_of
+from tally.audit.audit import audit
+from tally.counting.commit import commit_in
+from tally.counting.plan import plan_batch
+from tally.deliveries.contract import Delivery
 from tally.ledger import batches
 from tally.model import KafkaSnapshot, PartitionSnapshot, TopicSnapshot
-from tally.pipeline.audit import audit_ledger
-from tally.pipeline.plan import plan_batch
 from tally.testing.kafka import FixedKafka
 
 STEPS = ("plan", "claim", "commit")
@@ -38,7 +39,7 @@ def main() -> int:
     for partitions in asked.partitions:
         with bench([PIPELINE]) as servers:
             found[partitions] = _measure(servers, partitions, asked.rounds)
-            if not audit_ledger(servers.context(), PIPELINE).holds:
+            if not audit(servers.context(), PIPELINE).holds:
                 say("the audit found violations")
                 return 1
     say(f"| partitions | {', ms | '.join(STEPS)}, ms | microseconds a partition | of the first |")
@@ -72,9 +73,9 @@ def _measure(servers: Bench, partitions: int, rounds: int) -> dict[str, float]:
             claim = partial(batches.claim, batch_id=planned.batch_id, claimed_by="a")
             batch = ctx.database.run(claim)
         counted = result([segment.range for segment in batch.segments], number)
-        delivery = delivery_of(ctx.settings.pipeline(PIPELINE))
+        delivery = Delivery(ctx, ctx.settings.pipeline(PIPELINE))
         with timed("commit"):
-            ctx.database.run(partial(delivery.commit, batch=batch, result=counted))
+            ctx.database.run(partial(commit_in, delivery=delivery, batch=batch, result=counted))
     return {step: statistics.median(seconds[1:]) for step, seconds in taken.items()}
 
 

@@ -20,8 +20,8 @@ import psutil
 
 from benchmarks.lines import producer
 from benchmarks.servers import PARTITIONS, Bench, bench, say
-from tally.pipeline.audit import audit_ledger
-from tally.pipeline.context import Context
+from tally.audit.audit import audit
+from tally.context import Context
 
 PIPELINE = "minutes"
 CHUNK = 10_000
@@ -94,7 +94,7 @@ def _is_right(ctx: Context, minutes: int) -> bool:
             "select count(*) as minutes, min(log_count) as low, max(log_count) as high from minutes"
         )
     expected = {"minutes": minutes, "low": PARTITIONS, "high": PARTITIONS}
-    return row == expected and audit_ledger(ctx, PIPELINE).holds
+    return row == expected and audit(ctx, PIPELINE).holds
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 from benchmarks.contest import timed
 from benchmarks.lines import Written
 from benchmarks.servers import Bench
+from tally.context import Context
 from tally.ledger.results import lines_by_minute
 from tally.ledger.tables import Tables
-from tally.pipeline.context import Context
 
 
 @dataclass(kw_only=True, slots=True)

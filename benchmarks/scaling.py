@@ -28,11 +28,10 @@ from benchmarks.contest import take_turns
 from benchmarks.lines import LINES_PER_MINUTE, write_lines
 from benchmarks.page import Table
 from benchmarks.servers import PARTITIONS, Bench, plan, say, serving
-from tally.app.context import open_context
 from tally.config.loading import load_settings
+from tally.context import Context, open_context
+from tally.counting.batch import run_batch
 from tally.ledger.reading import batch_record
-from tally.pipeline.context import Context
-from tally.pipeline.run import run_batch
 from tally.spark.session import spark_session
 
 TABLE = "scaling"

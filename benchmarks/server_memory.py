@@ -28,11 +28,11 @@ import psutil
 
 from benchmarks.reader_options import produce
 from benchmarks.servers import Bench, say, serving
-from tally.app.context import open_context
+from tally.context import open_context
+from tally.counting.plan import plan_batch
 from tally.ledger.results import lines_by_minute
 from tally.ledger.tables import Tables
-from tally.pipeline.plan import plan_batch
-from tally.pipeline.replay import run_or_replan
+from tally.replay.run import run_or_replan
 from tally.spark.session import spark_session
 from tally_local.stack.server import Part
 

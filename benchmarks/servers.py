@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from tests.spark_submit import job, spark_environment
 
-from tally.app.context import open_context
-from tally.app.migrate import migrate
 from tally.config.loading import load_settings
 from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
+from tally.context import Context, open_context
+from tally.counting.plan import plan_batch
 from tally.kafka.client import Kafka
+from tally.maintenance.migrate import migrate
 from tally.mysql.transactions import Database
-from tally.pipeline.context import Context
-from tally.pipeline.plan import plan_batch
 from tally.spark.driver_log import JAVA_OPTIONS
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack

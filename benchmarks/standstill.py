@@ -12,13 +12,13 @@ import sys
 import time
 
 from benchmarks.servers import PARTITIONS, bench, say
+from tally.audit.audit import audit
+from tally.context import Context
+from tally.counting.batch import run_batch
+from tally.counting.plan import plan_batch
 from tally.ledger import positions
 from tally.ledger.results import lines_by_minute
 from tally.ledger.tables import Tables
-from tally.pipeline.audit import audit_ledger
-from tally.pipeline.context import Context
-from tally.pipeline.plan import plan_batch
-from tally.pipeline.run import run_batch
 from tally.spark.session import spark_session
 from tally_local.demo.traffic import Traffic
 from tally_local.demo.writer import LineWriter
@@ -60,7 +60,7 @@ def _conclude(ctx: Context, traffic: Traffic, batches: int) -> int:
         offsets = positions.current_offsets(tx, PIPELINE)
         counted = lines_by_minute(tx, Tables(result=PIPELINE))
     sent = traffic.lines_before({p.partition: offset for p, offset in offsets.items()})
-    verdict = audit_ledger(ctx, PIPELINE)
+    verdict = audit(ctx, PIPELINE)
     right = sent == counted and verdict.holds and verdict.records == traffic.sent
     say(
         f"sent {traffic.sent:,} lines, {sum(sent.values()):,} of them errors; caught up in "

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tally.app.migrate import migrate
 from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE
+from tally.maintenance.migrate import migrate
 from tally.mysql.transactions import Database
 from tally.spark.session import QUICK_START, spark_session
 from tally_local.stack.stack import Stack

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as Place
 
 from tally.aggregates.aggregate import Aggregate
-from tally.aggregates.counts import CountRequest, Counts
+from tally.aggregates.counts import Contribution, CountRequest, Counts, DeadLetter, KeptLine
 from tally.aggregates.gathering import Gathering
 from tally.aggregates.spool import Spool
 from tally.config.pipeline import Pipeline
@@ -24,7 +24,7 @@ from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError, TallyError
 from tally.lines.format import LineFormat
 from tally.lines.time_rule import BEGINS_A_LINE, continuation_reasons
-from tally.model import Contribution, DeadLetter, KeptLine, OffsetRange, TopicPartition
+from tally.model import OffsetRange, TopicPartition
 from tests.spark.json_oracle import field, read_object
 from tests.spark.oracle import expected, level_of, line_of, texts_of
 
@@ -111,16 +111,16 @@ class Record:
 
 
 class InProcess:
-    """A :class:`tally.pipeline.context.Reader` that counts in the process that asks."""
+    """A :class:`tally.context.Reader` that counts in the process that asks."""
 
     def count(self, request: CountRequest) -> AbstractContextManager[Counts]:
-        """See :meth:`tally.pipeline.context.Reader.count`."""
+        """See :meth:`tally.context.Reader.count`."""
         return self._counted(request)
 
     def count_each(
         self, requests: Sequence[CountRequest], work: Work, open_set: OpenSet | None = None
     ) -> Iterator[tuple[CountRequest, Any]]:
-        """See :meth:`tally.pipeline.context.Reader.count_each`; one after another."""
+        """See :meth:`tally.context.Reader.count_each`; one after another."""
         for request in requests:
             try:
                 with self._counted(request, open_set) as counts:

@@ -18,22 +18,21 @@ import pymysql
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from tally.app.context import open_context
-from tally.app.migrate import migrate, prepare
+from tally.audit.audit import AuditView, audit
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
+from tally.context import Context, Patience, Reader, open_context
+from tally.counting.batch import Ran, run_batch
+from tally.counting.plan import Planned, plan_batch
 from tally.errors import StackError
 from tally.kafka.client import Kafka
+from tally.maintenance.migrate import migrate, prepare
 from tally.model import Batch, TopicPartition
 from tally.mysql.transactions import Database, Row
-from tally.pipeline.audit import AuditReport, audit_ledger
-from tally.pipeline.context import Context, Patience, Reader
-from tally.pipeline.plan import Planned, plan_batch
-from tally.pipeline.replay import Requested, request_replay
-from tally.pipeline.replay_plan import preview_replay
-from tally.pipeline.run import Ran, run_batch
 from tally.planning.replay_request import BoundsAsked, Request
+from tally.replay.preview import preview_replay
+from tally.replay.record import Requested, request_replay
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.python_reader import PythonReader
@@ -365,9 +364,9 @@ class World:
             (self.name,),
         )
 
-    def audit(self) -> AuditReport:
+    def audit(self) -> AuditView:
         """What the audit says."""
-        return audit_ledger(self.context(), self.name)
+        return audit(self.context(), self.name)
 
     def partition(self, number: int) -> TopicPartition:
         """A partition of the topic."""

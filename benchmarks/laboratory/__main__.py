@@ -39,7 +39,7 @@ from benchmarks.laboratory.methods import METHODS, Method
 from benchmarks.laboratory.store import CREATE, Store
 from benchmarks.page import Table, put
 from benchmarks.servers import PROJECT, Bench, login, say, serving
-from tally.pipeline.audit import audit_ledger
+from tally.audit.audit import audit
 from tally_local.stack.server import Part
 
 PAGE = PROJECT / "docs" / "delivery.md"
@@ -148,8 +148,8 @@ def run(servers: Bench, trial: Trial, *, on_cluster: bool) -> tuple[Verdict, flo
     verdict = judge(_counts(store, trial))
     problems = [] if has_struck or trial.fault is Fault.NONE else ["the fault did not strike"]
     if trial.method.delivery:
-        audit = audit_ledger(servers.context(), trial.pipeline)
-        problems += [f"the audit says {v}" for v in audit.violations]
+        audited = audit(servers.context(), trial.pipeline)
+        problems += [f"the audit says {v}" for v in audited.findings]
         problems += [str(verdict)] if verdict != Verdict(0, 0) else []
     return verdict, took, problems
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.laboratory.bench import Bench, then_fail
 from benchmarks.laboratory.faults import Fault, begin_batch, behind, point
-from tally.app.context import open_context
 from tally.config.loading import load_settings
-from tally.pipeline import run_partitions
-from tally.pipeline.context import Context
-from tally.pipeline.plan import plan_batch
-from tally.pipeline.replay import run_or_replan
+from tally.context import Context, open_context
+from tally.counting import partitions as run_partitions
+from tally.counting.plan import plan_batch
+from tally.replay.run import run_or_replan
 from tally.spark import counting, task_counting
 from tally.spark.reading import read_ranges
 

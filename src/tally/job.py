@@ -9,11 +9,12 @@ from typing import Any
 
 import click
 
-from tally.app.catch_up import run_and_catch_up
-from tally.app.context import open_context, shared
-from tally.app.run import RanView
 from tally.config.loading import load_settings
+from tally.context import open_context, shared
+from tally.counting.outcomes import RanView
+from tally.counting.run import run_and_catch_up
 from tally.errors import TallyError
+from tally.replay.run import replan_batch
 from tally.spark.session import spark_session
 
 log = logging.getLogger("tally.job")
@@ -74,7 +75,13 @@ def main(batch_ids: Sequence[int], catch_up_s: float) -> None:
         open_session = partial(spark_session, settings.spark, f"tally {batch_ids[0]}")
         with shared(open_session) as session:
             context = open_context(settings, open_session=session)
-            run_and_catch_up(context, batch_ids, timedelta(seconds=catch_up_s), on_batch=_say)
+            run_and_catch_up(
+                context,
+                batch_ids,
+                timedelta(seconds=catch_up_s),
+                replan=replan_batch,
+                on_batch=_say,
+            )
     except TallyError as error:
         click.echo(str(error), err=True)
         sys.exit(error.exit_code)

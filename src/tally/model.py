@@ -83,9 +83,19 @@ class OffsetRange:
         """How many offsets the range spans; it may hold fewer records."""
         return self.until_offset - self.from_offset
 
+    @property
+    def place(self) -> str:
+        """``alog/0``."""
+        return str(self.partition)
+
+    @property
+    def span(self) -> str:
+        """``[300, 310)``."""
+        return f"[{self.from_offset}, {self.until_offset})"
+
     def __str__(self) -> str:
         """``alog/0 [300, 310)``."""
-        return f"{self.partition} [{self.from_offset}, {self.until_offset})"
+        return f"{self.place} {self.span}"
 
 
 class LossCause(StrEnum):
@@ -225,63 +235,6 @@ class SegmentTotals:
 
 
 EMPTY_TOTALS = SegmentTotals(records=0, matched=0, unmatched=0, malformed=0)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Contribution:
-    """What one partition's range holds for one minute and one value of each label."""
-
-    partition: TopicPartition
-    """The partition of the lines."""
-    log_time: str
-    """The minute on the lines' own clock, ``YYYY-MM-DD HH:MM:00``."""
-    log_count: int
-    """How many counted lines."""
-    labels: tuple[str, ...] = ()
-    """A value for each label of the pipeline, in order; '' where the line has none."""
-    log_bytes: int = 0
-    """Length of the lines' values together."""
-    part: OffsetRange | None = None
-    """In a recount the part of the range that holds the lines."""
-
-
-class KeptLine(NamedTuple):
-    """A counted line, as a row."""
-
-    offset: int
-    """Its offset."""
-    log_time: str
-    """The minute it was counted in, ``YYYY-MM-DD HH:MM:00``."""
-    value: bytes | None
-    """The record's value."""
-    key_digest: bytes | None
-    """SHA-256 of the fields of ``row_key``; None without it, or where one of them is missing."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowSet:
-    """The kept lines of one segment, all of them, written by one Spark task."""
-
-    set_id: int
-    """Its key on the server where lines are kept."""
-    rows: int
-    """How many lines."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeadLetter:
-    """A record that could not be understood."""
-
-    partition: TopicPartition
-    """The record's partition."""
-    offset: int
-    """Its offset."""
-    reason: str
-    """What is wrong with it, a :class:`tally.lines.format.MalformedReason`."""
-    value: bytes | None
-    """Its first bytes; None for a record without a value."""
-    value_bytes: int | None
-    """How many bytes it has in Kafka."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

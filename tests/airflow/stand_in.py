@@ -13,10 +13,10 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from tally.app.context import open_context
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
-from tally.pipeline.replay import run_or_replan
+from tally.context import open_context
+from tally.replay.run import run_or_replan
 from tests.python_reader import PythonReader
 
 

@@ -9,7 +9,6 @@ from airflow.sdk.exceptions import ParamValidationError
 from tally.airflow.replay_fields import form
 from tally.airflow.replay_form import read_form
 from tally.airflow.replay_work import task_name
-from tally.app.views import RangeView
 from tally.config.pipeline import Pipeline, PipelineSettings
 from tally.config.settings import Settings
 from tally.errors import ReplayRefusedError
@@ -19,8 +18,10 @@ from tally.planning.replay_request import (
     MinutesAsked,
     RangesAsked,
     TimesAsked,
+    parse_range,
+    parse_ranges,
 )
-from tally.planning.replay_text import parse_range, parse_ranges
+from tally.views import RangeView
 
 pytestmark = pytest.mark.airflow
 

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from tally.cli import cli
 from tally.cli.app import App
 from tally.config.settings import Settings
-from tally.pipeline.context import OpenReader
+from tally.context import OpenReader
 from tests.python_reader import PythonReader
 
 

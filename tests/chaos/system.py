@@ -30,11 +30,11 @@ import pymysql
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tally.airflow.policies import REPLAY_SUFFIX
-from tally.app.migrate import migrate
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
 from tally.errors import EXIT_RETRYABLE
 from tally.kafka.client import Kafka
+from tally.maintenance.migrate import migrate
 from tally.mysql.transactions import Database
 from tally_local.demo.airflow_api import AirflowApi
 from tally_local.stack.server import Part

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from tally.cli import cli
 from tally.cli.app import App
-from tally.pipeline.context import OpenReader
+from tally.context import OpenReader
 from tests.world import Value, World
 
 MINUTE = "2017-07-30 14:09:00"

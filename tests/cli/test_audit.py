@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tally.audit.recount import Recount, recount
+from tally.context import Reader
 from tally.formatting import plural
-from tally.pipeline.context import Reader
-from tally.pipeline.recount import Recount, recount
 from tests.cli.conftest import LINE, Call, commit
 from tests.minute.test_replay import lose
 from tests.world import World

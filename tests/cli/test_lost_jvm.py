@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tally.app.migrate import migrate
 from tally.errors import EXIT_RETRYABLE
+from tally.maintenance.migrate import migrate
 from tests.cli.conftest import LINE, Call, commit
 from tests.servers import PROJECT, TALLY
 from tests.waiting import wait_until
@@ -31,7 +31,7 @@ LINES = 5_000
 TOGETHER = """
 import sys
 from contextlib import ExitStack, nullcontext
-from tally.app.context import own_session
+from tally.context import own_session
 from tally.cli import cli
 from tally.cli.app import App
 

@@ -8,8 +8,8 @@ from tally.aggregates.fingerprint import fingerprint
 from tally.app.status import status
 from tally.errors import UnansweredError
 from tally.model import OffsetRange
-from tally.pipeline.replay import run_or_replan, run_replay
 from tally.planning.replay_request import RangesAsked
+from tally.replay.run import run_or_replan, run_replay
 from tests.cli.conftest import LINE, Call, commit
 from tests.world import World
 

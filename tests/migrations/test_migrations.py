@@ -9,9 +9,9 @@ from threading import Barrier
 
 import pytest
 
-from tally.app.migrate import migrate, missing
 from tally.config.settings import Settings
 from tally.errors import ConfigError
+from tally.maintenance.migrate import migrate, missing
 from tally.mysql.migrations import YOYO_PROBE, pending
 from tally.mysql.transactions import Database
 from tests.servers import PROJECT

@@ -12,11 +12,11 @@ import pytest
 
 from tally import __version__
 from tally.aggregates.counts import CountRequest, Counts
-from tally.app.migrate import migrate, missing
+from tally.audit.recount import recount
 from tally.errors import SchemaError
+from tally.maintenance.migrate import migrate, missing
 from tally.mysql.migrations import sql_folder
-from tally.pipeline.recount import recount
-from tally.pipeline.replay import run_replay
+from tally.replay.run import run_replay
 from tests.minute.test_prune import pruned
 from tests.python_reader import PythonReader
 from tests.world import World
@@ -97,7 +97,7 @@ def test_an_old_ledger_keeps_counting_and_gets_labels(old: World) -> None:
     }
     assert old.audit().holds
     found = recount(old.context(old.reader), old.name, lambda *_: None)
-    assert found.violations == ()
+    assert found.findings == ()
     assert [str(item.range) for item in found.unchecked] == [f"{old.name}/0 [0, 5)"]
 
     old.configure(labels=["level"])

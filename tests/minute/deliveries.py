@@ -10,13 +10,12 @@ from unittest.mock import patch
 
 import pyarrow.parquet as pq
 
-from tally.aggregates.counts import CountRequest
+from tally.aggregates.counts import CountRequest, KeptLine
+from tally.context import Context, Reader
+from tally.counting.batch import Ran
+from tally.deliveries.keeping import KeptSet, keep
 from tally.ledger import batches
-from tally.model import KeptLine
-from tally.pipeline.context import Context, Reader
-from tally.pipeline.keeping import KeptSet, keep
-from tally.pipeline.replay import run_or_replan, run_replay
-from tally.pipeline.run import Ran
+from tally.replay.run import run_or_replan, run_replay
 from tally_local.stack.stack import Stack
 from tests.world import World
 
@@ -32,7 +31,7 @@ LINES = [
 COUNTED = {"2017-07-30 14:09": 2, "2017-07-30 14:11": 1}
 BAD = ["2017-07-30 14:09:08", "no time", None, "2017-02-30 14:09:08 ERROR no such day"]
 
-UNPUBLISHED = patch("tally.pipeline.run_partitions.publish_soon", lambda *_: None)
+UNPUBLISHED = patch("tally.counting.partitions.publish_soon", lambda *_: None)
 """While a driver never shows what it commits."""
 
 

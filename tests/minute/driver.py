@@ -17,11 +17,11 @@ from unittest.mock import patch
 import psutil
 from pyspark.sql import DataFrame, Row
 
-from tally.app.context import open_context
 from tally.config.loading import load_settings
 from tally.config.servers import SparkSettings
+from tally.context import open_context
+from tally.counting.batch import run_batch
 from tally.model import OffsetRange
-from tally.pipeline.run import run_batch
 from tally.spark import counting
 from tally.spark.reading import collect
 from tally.spark.session import QUICK_START, spark_session

@@ -8,10 +8,10 @@ from threading import Barrier, Event
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from tally.counting.plan import Planned
 from tally.ledger import batches
 from tally.ledger.decisions import accept_losses, find_losses
 from tally.ledger.positions import lock_pipeline
-from tally.pipeline.plan import Planned
 from tally.planning.blocks import BlockReason
 from tally.testing.kafka import DisturbedKafka
 from tally.testing.statements import at_statement

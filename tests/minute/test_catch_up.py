@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from tally.app.catch_up import run_and_catch_up
-from tally.app.outcomes import batch_outcome
-from tally.app.run import RanView
+from tally.counting.outcomes import RanView, batch_outcome
+from tally.counting.run import run_and_catch_up
 from tally.ledger.batches import Requester
+from tally.replay.run import replan_batch
 from tally.testing.clock import ManualClock
 from tests.minute.steps import AT, ERROR, audited
 from tests.world import World
@@ -43,7 +43,7 @@ def test_a_backlog_is_counted_within_one_run(backlog: World) -> None:
         if len(told) == 4:  # it was not full: what comes now belongs to the next minute
             backlog.produce([ERROR])
 
-    done = run_and_catch_up(ctx, [first], HOUR, on_batch=tell)
+    done = run_and_catch_up(ctx, [first], HOUR, replan=replan_batch, on_batch=tell)
     assert [batch.offsets for batch in done] == [13, 10, 10, 5]
     assert told == [batch.batch_id for batch in done]
     assert audited(backlog) == {AT: 38}
@@ -62,19 +62,23 @@ def test_no_batch_is_begun_that_would_end_too_late_or_is_of_somebody_else(backlo
     """The rest waits for the next run; a run that is repeated does not go on either."""
     ctx = backlog.context(backlog.reader)
     first = planned(backlog)
-    assert len(run_and_catch_up(ctx, [first], timedelta(0))) == 1
-    assert run_and_catch_up(ctx, [first], HOUR)[0].committed_before
+    assert len(run_and_catch_up(ctx, [first], timedelta(0), replan=replan_batch)) == 1
+    assert run_and_catch_up(ctx, [first], HOUR, replan=replan_batch)[0].committed_before
     assert backlog.offsets()[0] == (0, 10)
     second = planned(backlog)
     clock = ManualClock()
     slow = backlog.context(backlog.reader, database=replace(backlog.database, clock=clock))
-    done = run_and_catch_up(slow, [second], HOUR, on_batch=lambda _: clock.sleep(2000))
+    done = run_and_catch_up(
+        slow, [second], HOUR, replan=replan_batch, on_batch=lambda _: clock.sleep(2000)
+    )
     assert [batch.offsets for batch in done] == [10, 10]
 
     backlog.produce([ERROR] * 30)
     third = planned(backlog)
     theirs: list[int] = []
-    done = run_and_catch_up(ctx, [third], HOUR, on_batch=lambda _: theirs.append(planned(backlog)))
+    done = run_and_catch_up(
+        ctx, [third], HOUR, replan=replan_batch, on_batch=lambda _: theirs.append(planned(backlog))
+    )
     assert [(batch.batch_id, batch.offsets) for batch in done] == [(third, 10)]
     (batch,) = [b for b in backlog.batches() if b["batch_id"] == theirs[0]]
     assert (batch["state"], batch["attempt"]) == ("planned", 0)

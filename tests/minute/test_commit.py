@@ -17,6 +17,7 @@ from pymysql.constants import CLIENT
 
 from tally import __version__, errors, model
 from tally.config.servers import MySQLSettings
+from tally.counting.commit import commit_once
 from tally.deliveries.choice import delivery_of
 from tally.deliveries.contract import Result
 from tally.ledger import batches
@@ -28,7 +29,6 @@ from tally.ledger.tables import Tables
 from tally.mysql.connection import connect
 from tally.mysql.errors import CommitUnansweredError
 from tally.mysql.transactions import Connection, Transaction
-from tally.pipeline.commit import commit_once
 from tally.testing.kafka import FixedKafka
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
@@ -170,7 +170,7 @@ def test_a_minute_beyond_the_columns_range_commits_nothing_until_it_is_wider(wor
     assert commit(world, batch, result(batch))
     with world.database.transaction(read_only=True) as tx:
         assert lines_by_minute(tx, Tables(result=world.name)) == {AT: almost + 6} == world.counts()
-    (finding,) = world.audit().violations
+    (finding,) = world.audit().findings
     assert finding.detail == f"the table says {almost + 6}, segments add up to 12"
     world.execute(f"update `{world.name}` set log_count = 12")
     assert world.audit().holds
@@ -472,7 +472,7 @@ def test_a_servers_limit_of_rows_hides_nothing_from_the_audit(own_world: World) 
     with own_world.global_variable("sql_select_limit", 2):
         assert own_world.audit().holds
         set_position(own_world, 7, partition=1)
-        (finding,) = own_world.audit().violations
+        (finding,) = own_world.audit().findings
     assert finding.detail == "counted up to 6, but next_offset is 7"
 
 

@@ -8,13 +8,13 @@ from threading import Event
 
 import pytest
 
+from tally.counting.batch import Ran
+from tally.counting.plan import Planned
 from tally.errors import DataLossError, FencedError, RecordsMissingError
 from tally.ledger import positions
 from tally.ledger.decisions import Adoption, adopt_topic, find_losses
+from tally.maintenance.prune import prune
 from tally.mysql.transactions import Transaction
-from tally.pipeline.plan import Planned
-from tally.pipeline.prune import prune
-from tally.pipeline.run import Ran
 from tally.planning.blocks import BlockReason
 from tally.testing.clock import ManualClock
 from tests.minute import steps
@@ -125,7 +125,7 @@ def test_what_prune_forgets_is_still_lost_by_an_adoption(world: World) -> None:
     """
     batch = claimed(world, world.planned([ERROR] * 5))
     steps.abandoned(world, batch.batch_id)
-    prune(world.context(), world.name, timedelta(), lambda *_: None)
+    prune(world.context(), world.name, timedelta())
     adopt(world, "another generation", "a cluster", {0: 0, 1: 0})
     assert steps.losses(world) == [(0, 0, 5, "expired", "accepted")]
     with world.database.transaction(read_only=True) as tx:

@@ -19,11 +19,11 @@ from pyspark.sql import SparkSession
 
 from tally import errors
 from tally.aggregates.counts import CountRequest, Counts
-from tally.app.migrate import missing
-from tally.app.outcomes import batch_outcome
+from tally.context import Reader
+from tally.counting.outcomes import batch_outcome
 from tally.ledger import batches
-from tally.pipeline.context import Reader
-from tally.pipeline.replay import run_or_replan
+from tally.maintenance.migrate import missing
+from tally.replay.run import run_or_replan
 from tally.spark.task_groups import add_up
 from tally_local.stack.stack import Stack
 from tests.minute.deliveries import BAD, COUNTED, LINES, Delivery, around, delivered
@@ -318,7 +318,7 @@ def test_executors_with_another_version_commit_nothing(
 ) -> None:
     """What the ledger records as the version is the one that has counted."""
     ids = world.planned_in(0)
-    monkeypatch.setattr("tally.pipeline.run_partitions.__version__", "0.0.0")
+    monkeypatch.setattr("tally.counting.partitions.__version__", "0.0.0")
     with pytest.raises(errors.PackageMissingError, match=r"the driver's has 0\.0\.0"):
         world.run_all(ids, spark)
     assert world.states() == {0: "planned"}

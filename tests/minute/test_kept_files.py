@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tally.app.migrate import migrate, missing
 from tally.deliveries.folder import Folder
+from tally.deliveries.publish import publish, store_of
 from tally.errors import ConfigError, DataLossError, FencedError, FilesUnavailableError, SchemaError
-from tally.pipeline.publish import publish, store_of
+from tally.maintenance.migrate import migrate, missing
 from tally_local.stack.stack import Stack
 from tests.minute.deliveries import LINES, Delivery, delivered
 from tests.minute.test_prune import pruned
@@ -146,7 +146,7 @@ def test_the_audit_finds_files_that_are_not_the_lines(
     world.count_lines()
     (file,) = viewed(world)
     change(Path(file.removeprefix("file://")))
-    (found,) = world.audit().violations
+    (found,) = world.audit().findings
     assert found.check == "rows"
     assert told in found.detail
     publish(world.context(), world.pipeline)
@@ -190,7 +190,7 @@ def test_no_file_is_deleted_while_the_table_of_sets_is_older_than_the_ledger(
     assert [Path(file.removeprefix("file://")).exists() for file in (first, second)] == [True, True]
     (warned,) = [r for r in caplog.records if r.msg == "orphans_not_deleted"]
     assert f"lacks 1 set of live segments of {world.name}" in warned.__dict__["cause"]
-    assert [f.check for f in world.audit().violations] == ["rows"]
+    assert [f.check for f in world.audit().findings] == ["rows"]
     world.replay()
     pruned(world)
     assert not Path(second.removeprefix("file://")).exists()

@@ -16,14 +16,14 @@ from tally.aggregates.counts import CountRequest, Counts
 from tally.app.doctor import Diagnosis
 from tally.app.doctor.servers import check_database, check_durability
 from tally.app.health import Health
-from tally.app.migrate import migrate, missing
 from tally.app.status import status
+from tally.context import Reader
+from tally.deliveries.keeping import keep
+from tally.deliveries.publish import publish, store_of
 from tally.ledger import batches
 from tally.ledger.row_sets import NOTHING_UNSHOWN, unshown
+from tally.maintenance.migrate import migrate, missing
 from tally.mysql.transactions import table_names
-from tally.pipeline.context import Reader
-from tally.pipeline.keeping import keep
-from tally.pipeline.publish import publish, store_of
 from tally_local.stack.stack import Stack
 from tests.minute.deliveries import COUNTED, LINES, UNPUBLISHED, Delivery, around, delivered, line
 from tests.minute.test_prune import pruned
@@ -186,7 +186,7 @@ def test_rows_are_shown_by_the_next_run_when_a_driver_is_killed_behind_its_commi
 ) -> None:
     """Until then readers see what was there before: all of it, and nothing of what replaces it."""
     world.count_lines()
-    killed = patch("tally.pipeline.run_partitions.publish_soon", side_effect=KeyboardInterrupt)
+    killed = patch("tally.counting.partitions.publish_soon", side_effect=KeyboardInterrupt)
     for levels in (["ERROR", "INFO"], ["INFO"]):
         with killed, pytest.raises(KeyboardInterrupt):
             world.replay(levels=levels)
@@ -230,7 +230,7 @@ def test_what_is_not_shown_yet_is_not_folded(world: Delivery) -> None:
     assert world.audit().holds
     world.execute(f"delete from `{world.name}_rows__kept` limit 1")
     told = "2 lines were counted, 1 rows are there"
-    assert [v.detail for v in world.audit().violations] == [told]
+    assert [v.detail for v in world.audit().findings] == [told]
 
 
 def test_a_set_that_is_gone_stays_in_the_outbox(world: Delivery) -> None:
@@ -244,7 +244,7 @@ def test_a_set_that_is_gone_stays_in_the_outbox(world: Delivery) -> None:
     with world.database.transaction(read_only=True) as tx:
         assert unshown(tx, world.name).segments == 1
         assert unshown(tx, "another") == NOTHING_UNSHOWN
-    assert ["readers do not see" in v.detail for v in world.audit().violations] == [True]
+    assert ["readers do not see" in v.detail for v in world.audit().findings] == [True]
 
 
 ANOTHER_SET = (
@@ -277,7 +277,7 @@ def test_the_audit_finds_rows_that_are_not_the_lines(
     world.count_lines()
     view = f"{world.name}_rows"
     world.execute(change.format(kept=f"`{view}__kept`", sets=f"`{view}__sets`"))
-    (found,) = world.audit().violations
+    (found,) = world.audit().findings
     assert found.check == "rows"
     assert told in found.detail
 
@@ -293,7 +293,7 @@ def test_the_audit_tells_two_segments_of_one_set(world: Delivery) -> None:
         f" segment_id = {first}) as other) where segment_id = {second}"
     )
     world.execute(f"delete from `{world.name}_rows__sets` where segment_id = {second}")
-    assert {v.where.split()[1] for v in world.audit().violations} == {str(second)}
+    assert {v.where.split()[1] for v in world.audit().findings} == {str(second)}
 
 
 def test_lines_that_were_restored_alone_are_written_anew_by_a_replay(world: Delivery) -> None:
@@ -307,7 +307,7 @@ def test_lines_that_were_restored_alone_are_written_anew_by_a_replay(world: Deli
         world.execute(f"delete from `{world.name}_rows__kept` where set_id = {last['n']}")
     world.execute(f"delete from {sets} where set_id = {last['n']}")
     told = f"readers do not see its set {last['n']}"
-    assert [v.detail for v in world.audit().violations] == [told]
+    assert [v.detail for v in world.audit().findings] == [told]
     world.replay()
     assert world.audit().holds
     assert len(world.kept()) == sum(world.counts().values()) == 2

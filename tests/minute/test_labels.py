@@ -12,15 +12,15 @@ import pytest
 
 from tally.app.batches import batch
 from tally.app.counts import counts
-from tally.app.decisions import abandon
-from tally.app.migrate import migrate, missing
 from tally.app.minutes import minute, minutes
+from tally.audit.recount import recount
 from tally.config.names import tables_beside
 from tally.errors import ConfigError, SchemaError, SeriesFloodError
 from tally.ledger.table_changes import MINUTE_INDEX
 from tally.ledger.tables import check_prepared
+from tally.maintenance.abandon import abandon
+from tally.maintenance.migrate import migrate, missing
 from tally.mysql.transactions import table_names
-from tally.pipeline.recount import recount
 from tally.planning.replay_request import MinutesAsked
 from tests.minute.steps import AT
 from tests.minute.test_prune import pruned
@@ -238,7 +238,7 @@ def test_a_label_may_be_called_like_a_column_of_the_ledger(
     assert (behind.parts, behind.folded_lines, rows(world, *names)) == ((), 2, expected)
     assert world.audit().holds
     world.execute(f"update `{world.name}` set log_count = 2 where said = ''")
-    assert [v.check for v in world.audit().violations] == ["result"]
+    assert [v.check for v in world.audit().findings] == ["result"]
 
 
 @pytest.mark.parametrize("before", [[], ["level"]], ids=["plain", "labelled"])
@@ -328,9 +328,9 @@ def test_the_audit_adds_up_rows_of_columns_that_it_does_not_know(world: World) -
     )
     assert world.audit().holds
     world.execute(f"insert into `{world.name}` values ('{AT}:00', 1, 'more')")
-    assert [v.check for v in world.audit().violations] == ["result"]
+    assert [v.check for v in world.audit().findings] == ["result"]
     world.execute(f"update `{world.name}` set log_count = 1")
-    (violation,) = world.audit().violations
+    (violation,) = world.audit().findings
     assert violation.detail == "the table says 2 in 2 rows, segments add up to 2"
 
 
@@ -360,7 +360,7 @@ def test_the_audit_sees_a_table_in_which_counts_would_meet(world: World) -> None
         ),
     ):
         world.execute(f"alter table `{world.name}` {change}")
-        (violation,) = world.audit().violations
+        (violation,) = world.audit().findings
         assert (violation.check, violation.where) == ("result", f"table {world.name}")
         assert wrong in violation.detail
         world.execute(f"alter table `{world.name}` {mend}")
@@ -441,7 +441,7 @@ def test_a_dropped_result_is_made_again_with_its_labels(world: World) -> None:
     assert missing(world.database, world.settings) == []
     assert world.run(batch_id).committed
     assert rows(world, "service") == {("shop",): 1}
-    assert "the table says None, segments add up to 1" in str(world.audit().violations)
+    assert "the table says None, segments add up to 1" in str(world.audit().findings)
 
 
 @pytest.mark.parametrize("which", ["__segments", "__folded"])

@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tally.context import Reader
+from tally.counting.batch import run_batch
+from tally.counting.plan import Planned
 from tally.errors import RecordsMissingError, StartInFutureError, UsageError
 from tally.ledger import batches
 from tally.ledger.decisions import accept_losses, find_losses
-from tally.pipeline.context import Reader
-from tally.pipeline.plan import Planned
-from tally.pipeline.run import run_batch
 from tally.planning.blocks import BlockReason, blocked_error
 from tally_local.stack.server import Part
 from tests.minute import steps

@@ -14,9 +14,9 @@ from tally.errors import DataLossError, KafkaUnavailableError
 from tally.kafka.client import Kafka
 from tally.ledger.batches import Requester
 from tally.model import KafkaSnapshot, TopicPartition, TopicSnapshot
-from tally.pipeline.replay_plan import Preview
 from tally.planning.blocks import BlockReason
 from tally.planning.replay_request import TimesAsked
+from tally.replay.preview import Preview
 from tally.testing.kafka import DisturbedKafka
 from tests.minute import steps
 from tests.minute.steps import AT, ERROR

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
+from tally.audit.recount import recount
 from tally.errors import ReplayRefusedError
 from tally.ledger.reading import BatchRecord, list_batches
-from tally.pipeline.prune import Pruned, prune
-from tally.pipeline.recount import recount
+from tally.maintenance.prune import PruneView, prune
 from tally.planning.replay_request import BoundsAsked
 from tests.minute import steps
 from tests.minute.steps import AT, AT_LATER, ERROR, LATER
@@ -25,9 +25,9 @@ def count_four_batches(world: World) -> None:
     assert world.counts() == COUNTS
 
 
-def pruned(world: World, *, days: int = 0, dry_run: bool = False) -> Pruned:
+def pruned(world: World, *, days: int = 0, dry_run: bool = False) -> PruneView:
     older_than = timedelta(days=days)
-    return prune(world.context(), world.name, older_than, lambda *_: None, dry_run=dry_run)
+    return prune(world.context(), world.name, older_than, dry_run=dry_run)
 
 
 def segments(world: World) -> list[tuple[int, int, str]]:
@@ -58,7 +58,8 @@ def test_what_kafka_has_lost_is_folded_and_the_result_stays(world: World) -> Non
     assert sum(folded(world)) == 9
     assert world.dead_letters() == []
     assert steps.audited(world) == COUNTS
-    assert pruned(world) == Pruned(partitions=0, segments=0, rows=0)
+    again = pruned(world)
+    assert (again.partitions, again.segments, again.rows) == (0, 0, 0)
 
     world.produce([ERROR] * 4)
     world.delete_records(0, 12)
@@ -146,7 +147,7 @@ def test_what_kafka_said_of_another_generation_folds_nothing(world: World, chang
         if done < total:
             world.execute(of_pipeline, (world.name,))
 
-    assert prune(world.context(), world.name, timedelta(0), changed).segments == 0
+    assert prune(world.context(), world.name, timedelta(0), progress=changed).segments == 0
     assert [state for _, _, state in segments(world)] == ["live"] * 4
 
 
@@ -174,7 +175,7 @@ def test_folded_counts_that_were_touched_are_found(world: World) -> None:
         " where f.pipeline = %s and minute(log_time) = 9",
         (world.name,),
     )
-    (finding,) = world.audit().violations
+    (finding,) = world.audit().findings
     assert (finding.check, finding.detail) == ("segment", "matched 9, contributions add up to 10")
 
 

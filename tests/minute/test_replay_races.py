@@ -14,8 +14,8 @@ from tally.ledger import batches
 from tally.ledger.replay_runs import standing_for
 from tally.ledger.tiles import first_whole, tiles_of
 from tally.model import Batch
-from tally.pipeline.replay import replan_batch
 from tally.planning.replay_request import RangesAsked, Request
+from tally.replay.run import replan_batch
 from tests.minute.steps import AT, ERROR, at_once, audited, count, disturbed
 from tests.minute.test_commit import claimed, commit, count_one, cut_at, planned, result
 from tests.minute.test_replay import add_loss, asked

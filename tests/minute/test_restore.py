@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tally.aggregates.counts import CountRequest, Counts
+from tally.context import Reader
+from tally.deliveries.publish import row_violations
 from tally.errors import FencedError, MySQLUnavailableError
-from tally.pipeline.context import Reader
-from tally.pipeline.publish import row_violations
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.minute import steps
@@ -190,7 +190,7 @@ def test_lines_of_a_set_that_a_restored_ledger_does_not_know_are_seen_once(
     world.count_lines()
     ours = [(0, offset) for offset in (4, 5, 7)]
     assert world.kept("partition_id, record_offset") == ours
-    (violation,) = world.audit().violations
+    (violation,) = world.audit().findings
     assert "readers do not see its set" in violation.detail
     world.replay()
     assert steps.audited(world) == {minute: 2 * count for minute, count in COUNTED.items()}

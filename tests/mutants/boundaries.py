@@ -1,4 +1,4 @@
-"""Every boundary of planning, ledger and pipeline, moved by one: ``<`` to ``<=`` and back.
+"""Every boundary of what plans, counts, replays and proves, moved by one: ``<`` to ``<=`` and back.
 
 Most faults of offset ranges are off by one, in Python and in SQL alike, so both are searched. What
 cannot be noticed because both sides of the boundary mean the same stands in :data:`EQUIVALENT`.
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-ROOMS: Final = ("planning", "ledger", "pipeline")
+STEPS: Final = ("counting", "replay", "audit", "losses", "maintenance")
+ROOMS: Final = ("planning", "ledger", *STEPS)
 
 MOVED: Final[Mapping[str, str]] = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 _IN_SQL: Final = re.compile(r"(?<![-<>=!])(?:<=|>=|<|>)(?![<>=])")
@@ -41,7 +42,7 @@ _RANDOM: Final = "tests/properties/test_machine.py"
 TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "planning": (*_UNIT, *_MINUTE),
     "ledger": (*_MINUTE, *_CLI, _FOUND, _RANDOM),
-    "pipeline": (*_UNIT, *_MINUTE, *_CLI, _FOUND, _RANDOM),
+    **dict.fromkeys(STEPS, (*_UNIT, *_MINUTE, *_CLI, _FOUND, _RANDOM)),
 }
 """Where to look for a test that notices, by room."""
 
@@ -61,10 +62,8 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "tally.ledger.replays:seconds_for 1": _MOMENT,
     "tally.ledger.supersede:supersede 1": "the topic's row is locked without need",
     "tally.ledger.tiles:tiles_of 4": "one more segment is read, and left out by its end",
-    "tally.pipeline.commit:_ask_outcome 1": _MOMENT,
-    "tally.pipeline.plan:_why_abandon 1": _MOMENT,
-    "tally.pipeline.plan:_starts 1": _MOMENT,
-    "tally.pipeline.replay:_written_once 1": _MOMENT,
+    "tally.counting.plan:_why_abandon 1": _MOMENT,
+    "tally.counting.plan:_starts 1": _MOMENT,
 }
 """Boundaries of which both sides mean the same, with the reason; by :attr:`Boundary.guard`."""
 

@@ -80,14 +80,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="an answer that would block is asked for again",
-        where="tally.pipeline.plan:_plan",
+        where="tally.counting.plan:_plan",
         before="    if (plan.doubtful or any(causes.values())) and not believe:",
         after="    if plan is None:",
         tests=(f"{PLAN}::test_old_metadata_is_asked_for_again_before_it_is_believed",),
     ),
     Mutant(
         guard="a start time is looked up",
-        where="tally.pipeline.plan:_starts",
+        where="tally.counting.plan:_starts",
         before="ctx.kafka.offsets_at(wanted, start)",
         after="dict.fromkeys(wanted)",
         tests=(f"{PLAN}::test_record_times_out_of_order_leave_nothing_out_behind_a_start_time",),
@@ -153,7 +153,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="of a sparse range Kafka must still hold all after the read",
-        where="tally.pipeline.run:check_still_served",
+        where="tally.counting.checks:check_still_served",
         before="still_held=pipeline.is_sparse",
         after="still_held=False",
         tests=(
@@ -169,7 +169,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a retry reads the planned end, not the current end",
-        where="tally.pipeline.run:count_request",
+        where="tally.counting.batch:count_request",
         before="        ranges=[segment.range for segment in batch.segments],\n",
         after="        ranges=[\n"
         "            OffsetRange(\n"
@@ -239,7 +239,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a copy of a task that has committed is no other attempt",
-        where="tally.pipeline.run_partitions:_committed",
+        where="tally.counting.partitions:_committed",
         before=" or now.claim != batch.claim:",
         after=" or now.attempt > 0:",
         tests=(f"{DELIVERIES}::test_a_task_that_spark_repeats_counts_and_keeps_each_line_once",),
@@ -260,28 +260,28 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a partition that Spark cannot read holds up no other",
-        where="tally.pipeline.run_partitions:_count",
+        where="tally.counting.partitions:_count",
         before="        if len(todo) > 1:",
         after="        if not todo:",
         tests=(f"{DELIVERIES}::test_a_partition_that_spark_cannot_read_holds_up_no_other",),
     ),
     Mutant(
         guard="executors with another version commit nothing",
-        where="tally.pipeline.run_partitions:_CommitInTask.__call__",
+        where="tally.counting.partitions:_CommitInTask.__call__",
         before="        if self.version != __version__:",
         after="        if not self.version:",
         tests=(f"{DELIVERIES}::test_executors_with_another_version_commit_nothing",),
     ),
     Mutant(
         guard="a partition that fails ends its attempt",
-        where="tally.pipeline.run_partitions:_count",
+        where="tally.counting.partitions:_count",
         before="            end_attempt(ctx, batch, pipeline, outcome)\n            outcomes",
         after="            outcomes",
         tests=(f"{DELIVERIES}::test_a_partition_that_fails_keeps_no_other_from_its_commit",),
     ),
     Mutant(
         guard="what was read is still what was planned",
-        where="tally.pipeline.run:commit_counts",
+        where="tally.counting.batch:commit_counts",
         before="    check_still_served(ctx, pipeline, batch)\n",
         after="",
         tests=(f"{MINUTE}::test_a_topic_recreated_under_the_read_is_data_loss",),
@@ -375,17 +375,17 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="no DDL in the transaction, which would commit it",
-        where="tally.deliveries.transactional:TransactionalBatch.commit",
-        before="        insert_contributions(tx, tables, chain(watched, rows))\n",
-        after="        insert_contributions(tx, tables, chain(watched, rows))\n"
-        "        tx.execute('analyze table batch')\n",
+        where="tally.counting.commit:commit_in",
+        before="    insert_contributions(tx, tables, chain(watched, rows))\n",
+        after="    insert_contributions(tx, tables, chain(watched, rows))\n"
+        "    tx.execute('analyze table batch')\n",
         tests=(f"{COMMIT}::test_what_a_writer_forgets_is_found_before_the_commit",),
     ),
     Mutant(
         guard="a trigger that changes what is written is seen",
-        where="tally.deliveries.transactional:TransactionalBatch.commit",
-        before="        if surplus(tx, tables, batch.pipeline, watched) != before:\n",
-        after="        if before is None:\n",
+        where="tally.counting.commit:commit_in",
+        before="    if surplus(tx, tables, batch.pipeline, watched) != before:\n",
+        after="    if before is None:\n",
         tests=(f"{COMMIT}::test_a_trigger_that_changes_what_is_written_is_refused",),
     ),
     Mutant(
@@ -470,9 +470,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="offsets and results commit in one transaction",
-        where="tally.deliveries.transactional:TransactionalBatch.commit",
-        before="            move_offsets(tx, batch)\n",
-        after="            move_offsets(tx, batch)\n            tx._connection.commit()\n",
+        where="tally.counting.commit:commit_in",
+        before="        move_offsets(tx, batch)\n",
+        after="        move_offsets(tx, batch)\n        tx._connection.commit()\n",
         tests=(f"{COMMIT}::test_what_a_writer_forgets_is_found_before_the_commit",),
     ),
     Mutant(
@@ -494,25 +494,25 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="what was written is what was counted",
-        where="tally.deliveries.transactional:TransactionalBatch.commit",
-        before="        check_written(tx, tables, batch.batch_id)\n",
+        where="tally.counting.commit:commit_in",
+        before="    check_written(tx, tables, batch.batch_id)\n",
         after="",
         tests=(f"{COMMIT}::test_what_a_writer_forgets_is_found_before_the_commit",),
     ),
     Mutant(
         guard="after a lost answer to COMMIT the ledger is asked, not told again",
-        where="tally.pipeline.commit:commit_once",
-        before="            if (committed := _ask_outcome(ctx, batch)) is not None:\n"
-        "                return committed\n",
-        after="            return True\n",
+        where="tally.mysql.transactions:Database.run_answered",
+        before="                if (outcome := self._asked(ask, what, within_s, pause_s)) is not None:\n"
+        "                    return outcome\n",
+        after="                return True\n",
         tests=(f"{COMMIT}::test_the_answer_to_commit_is_lost",),
     ),
     Mutant(
         guard="a COMMIT that was applied is not taken for a failure",
-        where="tally.pipeline.commit:commit_once",
-        before="            if (committed := _ask_outcome(ctx, batch)) is not None:\n"
-        "                return committed\n",
-        after="            raise\n",
+        where="tally.mysql.transactions:Database.run_answered",
+        before="                if (outcome := self._asked(ask, what, within_s, pause_s)) is not None:\n"
+        "                    return outcome\n",
+        after="                raise\n",
         tests=(f"{COMMIT}::test_the_answer_to_commit_is_lost",),
     ),
     Mutant(
@@ -587,16 +587,16 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a replay takes the place of what is live",
-        where="tally.deliveries.transactional:TransactionalBatch.commit",
-        before="            supersede(tx, batch)\n",
-        after="            pass\n",
+        where="tally.counting.commit:commit_in",
+        before="        supersede(tx, batch)\n",
+        after="        pass\n",
         tests=(f"{RACES}::test_of_two_replays_that_commit_at_once_one_is_overtaken",),
     ),
     Mutant(
         guard="a replay is one transaction",
-        where="tally.deliveries.transactional:TransactionalBatch.commit",
-        before="            supersede(tx, batch)\n",
-        after="            supersede(tx, batch)\n            tx._connection.commit()\n",
+        where="tally.counting.commit:commit_in",
+        before="        supersede(tx, batch)\n",
+        after="        supersede(tx, batch)\n        tx._connection.commit()\n",
         tests=(f"{RACES}::test_a_replay_that_fails_half_way_leaves_the_old_counts",),
     ),
     Mutant(
@@ -608,7 +608,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="record times are looked up in each partition",
-        where="tally.pipeline.replay_ranges:_within_times",
+        where="tally.replay.ranges:_within_times",
         before="until = next_offset if end is None else min(end, next_offset)",
         after="until = start if end is None else min(end, next_offset)",
         tests=(
@@ -653,56 +653,56 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a replay erases nothing that Kafka holds no more",
-        where="tally.pipeline.run:commit_counts",
-        before="    _check_no_record_lost(ctx, batch, pipeline, counts.totals)\n",
+        where="tally.counting.batch:commit_counts",
+        before="    check_no_record_lost(ctx, batch, pipeline, counts.totals)\n",
         after="",
         tests=(f"{REPLAY}::test_compaction_since_the_first_count_erases_nothing",),
     ),
     Mutant(
         guard="fewer records replace only what was counted with those of aborted transactions",
-        where="tally.pipeline.run:_leaves_out_aborted",
+        where="tally.counting.checks:_leaves_out_aborted",
         before="        return replaces_only(tx, batch.batch_id, fingerprint(uncommitted))\n",
         after="        return True\n",
         tests=(f"{REPLAY}::test_compaction_since_the_first_count_erases_nothing",),
     ),
     Mutant(
         guard="fewer records replace others only where those of aborted transactions are left out",
-        where="tally.pipeline.run:_leaves_out_aborted",
+        where="tally.counting.checks:_leaves_out_aborted",
         before="    if not pipeline.reads_committed:\n",
         after="    if False:\n",
         tests=(f"{REPLAY}::test_compaction_since_the_first_count_erases_nothing",),
     ),
     Mutant(
         guard="what compaction has removed is not taken for aborted",
-        where="tally.pipeline.run:_leaves_out_aborted",
+        where="tally.counting.checks:_leaves_out_aborted",
         before="of.compacted is not False for",
         after="False for",
         tests=(f"{REPLAY}::test_compaction_since_the_first_count_erases_nothing",),
     ),
     Mutant(
         guard="what was shown is what is done",
-        where="tally.pipeline.replay:request_replay",
+        where="tally.replay.record:request_replay",
         before="snapshot, preview.plan.asked) != preview.plan:",
         after="snapshot, preview.plan.asked) == ():",
         tests=(f"{REPLAY}::test_what_was_shown_is_what_is_done",),
     ),
     Mutant(
         guard="a request is one replay, however many ask for it",
-        where="tally.pipeline.replay:request_replay",
+        where="tally.replay.record:request_replay",
         before="        _check_not_open(tx, pipeline.name, known, preview)\n",
         after="",
         tests=(f"{REPLAY}::test_two_requests_at_once_for_one_preview_are_one_replay",),
     ),
     Mutant(
         guard="the ranges that were shown are those of the request",
-        where="tally.app.preview:plan_digest",
+        where="tally.replay.preview_view:plan_digest",
         before="json.dumps([asked, found.fingerprint, read])",
         after="json.dumps([found.fingerprint, read])",
         tests=(f"{REPLAY_DAG}::test_a_real_run_reprocesses_exactly_what_was_shown",),
     ),
     Mutant(
         guard="what was shown is counted by the rules that were shown",
-        where="tally.app.preview:plan_digest",
+        where="tally.replay.preview_view:plan_digest",
         before="json.dumps([asked, found.fingerprint, read])",
         after="json.dumps([asked, read])",
         tests=(f"{REPLAY_DAG}::test_a_real_run_under_other_rules_than_the_previews_is_refused",),
@@ -724,7 +724,7 @@ MUTANTS: Final = (
     # --- pruning and proving
     Mutant(
         guard="prune leaves a topic that was created again alone",
-        where="tally.pipeline.prune:_limit",
+        where="tally.maintenance.prune:_limit",
         before="    if topic is None or (topic.topic_id, kafka.cluster_id) !="
         " (where.topic_id, where.cluster_id):",
         after="    if topic is None:",
@@ -834,7 +834,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a recount compares continuation lines",
-        where="tally.pipeline.differences:differences",
+        where="tally.audit.differences:differences",
         before='"malformed", "continuations"',
         after='"malformed"',
         tests=(f"{PROVING}::test_a_recount_counts_continuation_lines_where_it_knows_of_them",),
@@ -848,7 +848,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a recount compares each segment by itself",
-        where="tally.pipeline.recount:_compare",
+        where="tally.audit.recount:_compare",
         before="    tally.violations += differences(",
         after="    differences(",
         tests=(
@@ -858,28 +858,28 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a recount compares each dead letter",
-        where="tally.pipeline.recount:_compare",
+        where="tally.audit.recount:_compare",
         before="    tally.violations += letter_differences(",
         after="    letter_differences(",
         tests=(f"{PROVING}::test_a_dead_letter_that_is_not_kafkas_record_is_found",),
     ),
     Mutant(
         guard="a recount compares the bytes of dead letters",
-        where="tally.pipeline.differences:letter_differences",
+        where="tally.audit.differences:letter_differences",
         before="        elif ours.digest is not None and ours.digest != theirs.digest:",
         after="        elif ours.digest is not None and ours.digest == b'?':",
         tests=(f"{PROVING}::test_a_dead_letter_that_is_not_kafkas_record_is_found",),
     ),
     Mutant(
         guard="dead letters that cannot be compared are not called right",
-        where="tally.pipeline.recount:_compare",
+        where="tally.audit.recount:_compare",
         before="    if short := not_compared(kept):",
         after="    if (short := not_compared(kept)) < 0:",
         tests=(f"{PROVING}::test_dead_letters_that_were_kept_with_fewer_bytes_are_named",),
     ),
     Mutant(
         guard="what Kafka holds before the start is named",
-        where="tally.pipeline.recount:recount",
+        where="tally.audit.recount:recount",
         before="before_start=tuple(",
         after="before_start=() and tuple(",
         tests=(f"{PROVING}::test_what_lies_before_the_start_is_named",),
@@ -907,7 +907,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="what ends behind Kafka's first offset is not folded",
-        where="tally.pipeline.prune:_limit",
+        where="tally.maintenance.prune:_limit",
         before="(held.earliest, True)",
         after="(held.earliest + 1, True)",
         tests=(f"{PRUNE}::test_what_kafka_has_lost_is_folded_and_the_result_stays",),
@@ -922,7 +922,7 @@ MUTANTS: Final = (
     # --- labels
     Mutant(
         guard="a label without a column is not counted",
-        where="tally.pipeline.plan:_plan",
+        where="tally.counting.plan:_plan",
         before="    check_prepared(tx, pipeline)\n",
         after="",
         tests=(f"{LABELS}::test_a_label_without_a_column_is_neither_planned_nor_recounted",),
@@ -943,7 +943,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a recount compares with the columns of all labels",
-        where="tally.pipeline.recount:recount",
+        where="tally.audit.recount:recount",
         before="            check_tables(tx, tables, pipeline)\n",
         after="            pass\n",
         tests=(f"{LABELS}::test_a_label_without_a_column_is_neither_planned_nor_recounted",),
@@ -992,14 +992,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="new rules stop at the share of malformed records",
-        where="tally.pipeline.understanding:check_understood",
+        where="tally.counting.checks:check_understood",
         before="read.ratio <= pipeline.max_malformed_ratio",
         after="read.ratio <= 1",
         tests=(RATIO,),
     ),
     Mutant(
         guard="the share of malformed records stops no replay under the same rules",
-        where="tally.pipeline.understanding:_is_trusted",
+        where="tally.counting.checks:_is_trusted",
         before="if batch.kind is BatchKind.REPLAY and",
         after="if batch.kind is BatchKind.INGEST and",
         tests=(RATIO,),
@@ -1020,14 +1020,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a batch without a line stops whatever its rules have understood before",
-        where="tally.pipeline.understanding:_is_trusted",
+        where="tally.counting.checks:_is_trusted",
         before="if not read.lines:",
         after="if False:",
         tests=(RATIO,),
     ),
     Mutant(
         guard="batches without a matched line make no rules trusted that leave continuations out",
-        where="tally.pipeline.understanding:_is_trusted",
+        where="tally.counting.checks:_is_trusted",
         before="least_matched=1 if",
         after="least_matched=0 if",
         tests=(RATIO,),
@@ -1048,14 +1048,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a batch is committed with a set that is still sealed",
-        where="tally.pipeline.commit:commit_once",
-        before="                store.check_sealed(result.row_set)\n",
-        after="                pass\n",
+        where="tally.deliveries.kept_lines:KeptLines.commit",
+        before="            store.check_sealed(result.row_set)\n",
+        after="            pass\n",
         tests=(f"{RESTORE}::test_a_batch_is_committed_with_a_set_that_is_still_sealed",),
     ),
     Mutant(
         guard="a replica drops no set that it does not know",
-        where="tally.pipeline.publish:publish",
+        where="tally.deliveries.publish:publish",
         before="read_only=not waiting",
         after="read_only=True",
         tests=(f"{RESTORE}::test_a_replica_takes_no_line_away",),
@@ -1108,14 +1108,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a set whose attempt may still commit is not dropped",
-        where="tally.pipeline.publish:verdict",
+        where="tally.deliveries.publish:verdict",
         before="waiting.attempt == segment.attempt",
         after="waiting.attempt > segment.attempt",
         tests=(f"{ROWS}::test_a_set_of_the_newest_attempt_waits_for_its_commit",),
     ),
     Mutant(
         guard="of several sets of a segment the committed one is shown",
-        where="tally.pipeline.publish:verdict",
+        where="tally.deliveries.publish:verdict",
         before="if segment.row_set == waiting.set_id:",
         after="if segment.row_set is not None:",
         tests=(f"{PUBLISH}::test_the_ledger_decides_what_becomes_of_a_set",),
@@ -1136,14 +1136,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="the audit compares rows with lines",
-        where="tally.pipeline.audit:audit_ledger",
-        before="violations += row_violations(ctx, pipeline)",
+        where="tally.audit.audit:audit",
+        before="findings += delivery_of(ctx, pipeline).violations()",
         after="",
         tests=(f"{ROWS}::test_the_audit_finds_rows_that_are_not_the_lines",),
     ),
     Mutant(
         guard="an audit says only what it finds each time",
-        where="tally.pipeline.publish:row_violations",
+        where="tally.deliveries.publish:row_violations",
         before="for segment_id, what in again.items() if segment_id in found",
         after="for segment_id, what in again.items()",
         tests=(f"{PUBLISH}::test_what_differs_for_a_moment_is_no_violation",),
@@ -1157,7 +1157,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="the outbox keeps what readers do not see",
-        where="tally.pipeline.publish:publish",
+        where="tally.deliveries.publish:publish",
         before="done = store.shown(committed) if committed else set()",
         after="done = set(committed)",
         tests=(f"{ROWS}::test_a_set_that_is_gone_stays_in_the_outbox",),
@@ -1220,7 +1220,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="no file is an orphan while the table of sets is older than the ledger",
-        where="tally.pipeline.publish:delete_orphans",
+        where="tally.deliveries.publish:delete_orphans",
         before="        if lost := len(",
         after="        if 0 > len(",
         tests=(
@@ -1236,14 +1236,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="the files of another pipeline are no orphans",
-        where="tally.pipeline.publish:delete_orphans",
+        where="tally.deliveries.publish:delete_orphans",
         before="store.check()",
         after="pass",
         tests=(f"{FILES}::test_pruning_with_the_folder_of_another_pipeline_deletes_nothing",),
     ),
     Mutant(
         guard="a writer whose set was dropped deletes its file",
-        where="tally.pipeline.keeping:KeptSet._discarded",
+        where="tally.deliveries.keeping:KeptSet._discarded",
         before="self._writer.discard()",
         after="pass",
         tests=(f"{ROWS}::test_a_writer_that_wakes_after_a_replay_invents_no_row",),
@@ -1271,7 +1271,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a set is of one segment",
-        where="tally.pipeline.publish:_difference",
+        where="tally.deliveries.publish:_difference",
         before=" or kept[0].segment_id != counted[0].segment_id",
         after="",
         tests=(f"{ROWS}::test_the_audit_tells_two_segments_of_one_set",),
@@ -1292,7 +1292,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a list that was put back is written again",
-        where="tally.pipeline.publish:publish",
+        where="tally.deliveries.publish:publish",
         before="    store.tell()\n",
         after="    if live or committed:\n        store.tell()\n",
         tests=(f"{FILES}::test_the_list_follows_when_a_driver_is_killed_before_it_is_written",),

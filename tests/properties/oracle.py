@@ -15,8 +15,8 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
+from tally.audit.audit import audit
 from tally.mysql.transactions import Row
-from tally.pipeline.audit import audit_ledger
 from tests.campaigns import VARIABLE
 from tests.properties.pipeline import PipelineUnderTest
 
@@ -55,8 +55,8 @@ class Oracle:
         self.pipeline.memory.live = live
         if with_audit or self._checks % self.audits_every == 0:
             with self.pipeline.wire.past_the_proxy():
-                verdict = audit_ledger(self.pipeline.ctx, self.pipeline.name)
-            assert verdict.holds, verdict.violations
+                verdict = audit(self.pipeline.ctx, self.pipeline.name)
+            assert verdict.holds, verdict.findings
             self._check_rows(live)
 
     def _of_segments(self, table: str) -> list[Row]:

@@ -19,26 +19,27 @@ import pymysql
 from tally import errors
 from tally.aggregates.counts import CountRequest, Counts
 from tally.aggregates.fingerprint import fingerprint
+from tally.audit.audit import audit
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
+from tally.context import Context, Patience, Reader
+from tally.counting.batch import Ran, run_batch
+from tally.counting.commit import commit_once
+from tally.counting.partitions import run_partitions
+from tally.counting.plan import plan_batch
 from tally.deliveries.contract import Result
 from tally.ledger import batches, replays
 from tally.ledger.batches import Requester
 from tally.ledger.decisions import Adoption, accept_losses, adopt_topic, find_losses
 from tally.ledger.positions import lock_pipeline
+from tally.maintenance.prune import prune
 from tally.model import Batch, BatchKind, OffsetRange, TopicPartition
 from tally.mysql.transactions import Database, Row, Transaction
-from tally.pipeline.audit import audit_ledger
-from tally.pipeline.commit import commit_once
-from tally.pipeline.context import Context, Patience, Reader
-from tally.pipeline.plan import plan_batch
-from tally.pipeline.prune import prune
-from tally.pipeline.replay import replan_batch, request_replay, run_or_replan, run_replay
-from tally.pipeline.replay_plan import preview_replay
-from tally.pipeline.run import Ran, run_batch
-from tally.pipeline.run_partitions import run_partitions
 from tally.planning import replay_request as requests
 from tally.planning.ingest import first_offsets
+from tally.replay.preview import preview_replay
+from tally.replay.record import request_replay
+from tally.replay.run import replan_batch, run_or_replan, run_replay
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance, Killed, Process, SkewedClock, Wire
 from tests.properties.dump import Dump
@@ -590,12 +591,12 @@ class PipelineUnderTest:
         raise Unexpected(f"replay {replay_id} never ends")
 
     def _do_prune(self) -> None:
-        prune(self.ctx, self.name, timedelta(0), lambda *_: None)
+        prune(self.ctx, self.name, timedelta(0))
 
     def _do_audit(self) -> None:
-        verdict = audit_ledger(self.ctx, self.name)
+        verdict = audit(self.ctx, self.name)
         if not verdict.holds:
-            raise Unexpected(f"the audit has found {verdict.violations}")
+            raise Unexpected(f"the audit has found {verdict.findings}")
 
     # --- choosing
 

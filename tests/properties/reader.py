@@ -1,6 +1,6 @@
 """Readers in place of Spark: one counts the model's records, others stop or kill their worker.
 
-The readers follow :class:`tally.pipeline.context.Reader`.
+The readers follow :class:`tally.context.Reader`.
 """
 
 from collections.abc import Callable, Iterator, Mapping

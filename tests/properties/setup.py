@@ -10,11 +10,11 @@ from typing import Any
 import pymysql
 from pydantic import SecretStr
 
-from tally.app.migrate import migrate
 from tally.config.names import tables_beside
 from tally.config.pipeline import Pipeline
 from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
+from tally.maintenance.migrate import migrate
 from tally.mysql.connection import connect
 from tally.mysql.transactions import Database
 from tally_local.stack.server import Part

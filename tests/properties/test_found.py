@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
+from tally.counting.commit import commit_once
 from tally.deliveries.choice import delivery_of
 from tally.errors import OvertakenError
-from tally.pipeline.commit import commit_once
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance, Rival
 from tests.properties.finish import finish

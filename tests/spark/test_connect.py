@@ -19,13 +19,13 @@ from pydantic import SecretStr
 
 from tally import errors
 from tally.aggregates.counts import CountRequest
-from tally.app.context import open_context
 from tally.app.doctor import Health
 from tally.app.doctor.machine import check_connect, check_engine
+from tally.audit.recount import recount
 from tally.config.servers import KafkaSettings, SparkSettings
+from tally.context import open_context
+from tally.counting.batch import run_batch
 from tally.model import OffsetRange
-from tally.pipeline.recount import recount
-from tally.pipeline.run import run_batch
 from tally.spark.connect import ConnectPatience, connect_session
 from tally.spark.counting import SparkReader
 from tally.spark.deadline import deadline

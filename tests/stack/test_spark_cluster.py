@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tally.config.servers import SparkSettings
-from tally.pipeline.replay import run_or_replan
+from tally.replay.run import run_or_replan
 from tally.spark.connect import connect_session
 from tally_local.stack.pages import page_of
 from tally_local.stack.server import Part, PartState

@@ -8,14 +8,14 @@ from tests.unit.values import P0, pipeline, span, totals
 
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.checks import SeriesLimit, check_totals
-from tally.aggregates.counts import CountRequest
+from tally.aggregates.counts import Contribution, CountRequest
 from tally.aggregates.fingerprint import fingerprint
 from tally.aggregates.gathering import Gathering
 from tally.aggregates.spool import Spool
 from tally.errors import DataLossError, MalformedFloodError, RecordsMissingError, SeriesFloodError
 from tally.ledger.contributions import rows_of
 from tally.ledger.tables import LabelColumn, Tables
-from tally.model import Contribution, SegmentTotals
+from tally.model import SegmentTotals
 
 RANGE = span(10, 20)
 

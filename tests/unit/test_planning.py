@@ -10,7 +10,14 @@ from tests.unit.values import P0, kafka, known, pipeline, span
 from tally.errors import BlockedError, MissingTopicError
 from tally.model import KafkaSnapshot, KnownTopic, Loss, LossCause, Segment, SegmentState
 from tally.planning.blocks import blocked_error
-from tally.planning.ingest import Plan, beside, first_offsets, overtaken, plan_ingest, unreadable
+from tally.planning.ingest import (
+    Plan,
+    beside,
+    first_offsets,
+    overtaken,
+    plan_ingest,
+    unreadable,
+)
 
 P1 = replace(P0, partition=1)
 

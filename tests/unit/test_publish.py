@@ -8,15 +8,15 @@ import pytest
 from tests.unit.values import pipeline
 
 from tally.config.servers import MySQLSettings
+from tally.deliveries import publish as module
 from tally.deliveries.choice import store_in
 from tally.deliveries.content import KeptMinute
+from tally.deliveries.publish import Folds, Verdict, differences, row_violations, verdict
 from tally.deliveries.set_store import WaitingSet
 from tally.errors import PackageMissingError
 from tally.ledger.row_sets import FoldedRange, Standing
 from tally.model import SegmentState
 from tally.mysql.transactions import Database
-from tally.pipeline import publish as module
-from tally.pipeline.publish import Folds, Verdict, differences, row_violations, verdict
 from tally.testing.clock import ManualClock
 
 MINUTE = "2017-07-30 14:09:00"

@@ -63,7 +63,7 @@ def told(piece: Piece) -> str:
     at = piece.range.partition.partition
     text = f"{f'{at}/' if at else ''}{piece.range.from_offset}-{piece.range.until_offset}"
     text += f" ({' '.join(map(str, piece.replaces))})" if piece.replaces else ""
-    return text + (f" +{piece.uncounted}" if piece.uncounted else "")
+    return text + (f" +{piece.never_counted}" if piece.never_counted else "")
 
 
 def batches(found: ReplayPlan) -> str:
@@ -227,10 +227,10 @@ def check_piece(case: Case, piece: Piece) -> None:
     touched = [tile for tile in case.tiles if each(tile.range) & each(piece.range)]
     assert all(each(t.range) <= each(piece.range) for t in touched)
     assert set(piece.replaces) == {t.segment_id for t in touched}
-    assert piece.uncounted == piece.range.offsets - sum(t.range.offsets for t in touched)
-    single = len(piece.replaces) == 1 and not piece.uncounted
+    assert piece.never_counted == piece.range.offsets - sum(t.range.offsets for t in touched)
+    single = len(piece.replaces) == 1 and not piece.never_counted
     assert piece.range.offsets <= case.limit or single
-    assert not (case.sparse and piece.replaces and piece.uncounted)
+    assert not (case.sparse and piece.replaces and piece.never_counted)
     assert single or not any(t.alone for t in touched)
 
 

@@ -8,7 +8,7 @@ from tests.unit.values import span
 
 from tally.errors import ReplayRefusedError
 from tally.model import TopicPartition
-from tally.planning.replay_text import (
+from tally.planning.replay_request import (
     format_range,
     parse_minute,
     parse_range,

@@ -140,12 +140,12 @@ def test_modules_and_functions_are_small() -> None:
 
 OPENED = {
     "AdminClient": {"kafka/requests.py"},
-    "Kafka": {"app/context.py"},
-    "Database": {"app/context.py"},
+    "Kafka": {"context.py"},
+    "Database": {"context.py"},
     "connect_session": {"spark/session.py"},
     # The doctor tries the engine itself; a command shares one session among its batches. The job of
     # which the classes are archived has no batch.
-    "spark_session": {"app/context.py", "app/doctor/machine.py", "job.py", "spark/archived_job.py"},
+    "spark_session": {"context.py", "app/doctor/machine.py", "job.py", "spark/archived_job.py"},
 }
 
 

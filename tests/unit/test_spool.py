@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tests.unit.values import P0
 
+from tally.aggregates.counts import Contribution
 from tally.aggregates.spool import Spool
 from tally.errors import UnwritableError
-from tally.model import Contribution
 
 MEMORY_BYTES = 50_000
 MANY = 10_000

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tally.app.migrate import migrate
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
 from tally.kafka.client import Kafka
 from tally.lines.format import FIXED
+from tally.maintenance.migrate import migrate
 from tally.mysql.transactions import Database
 from tally_local.stack.airflow_config import ADMIN
 from tally_local.stack.mysql_server import DATABASE, USER

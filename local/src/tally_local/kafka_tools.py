@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from tally.context import KafkaPort
 from tally.errors import UsageError
-from tally.pipeline.context import KafkaPort
 from tally.spark.java import java
 
 TOOLS: Final[Mapping[str, str]] = {

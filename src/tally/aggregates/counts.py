@@ -2,18 +2,68 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tally.aggregates.spool import Spool
 from tally.config.pipeline import Pipeline
-from tally.model import (
-    Batch,
-    Contribution,
-    DeadLetter,
-    OffsetRange,
-    RowSet,
-    SegmentTotals,
-    TopicPartition,
-)
+from tally.model import Batch, OffsetRange, SegmentTotals, TopicPartition
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contribution:
+    """What one partition's range holds for one minute and one value of each label."""
+
+    partition: TopicPartition
+    """The partition of the lines."""
+    log_time: str
+    """The minute on the lines' own clock, ``YYYY-MM-DD HH:MM:00``."""
+    log_count: int
+    """How many counted lines."""
+    labels: tuple[str, ...] = ()
+    """A value for each label of the pipeline, in order; '' where the line has none."""
+    log_bytes: int = 0
+    """Length of the lines' values together."""
+    part: OffsetRange | None = None
+    """In a recount the part of the range that holds the lines."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeadLetter:
+    """A record that could not be understood."""
+
+    partition: TopicPartition
+    """The record's partition."""
+    offset: int
+    """Its offset."""
+    reason: str
+    """What is wrong with it, a :class:`tally.lines.format.MalformedReason`."""
+    value: bytes | None
+    """Its first bytes; None for a record without a value."""
+    value_bytes: int | None
+    """How many bytes it has in Kafka."""
+
+
+class KeptLine(NamedTuple):
+    """A counted line, as a row."""
+
+    offset: int
+    """Its offset."""
+    log_time: str
+    """The minute it was counted in, ``YYYY-MM-DD HH:MM:00``."""
+    value: bytes | None
+    """The record's value."""
+    key_digest: bytes | None
+    """SHA-256 of the fields of ``row_key``; None without it, or where one of them is missing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowSet:
+    """The kept lines of one segment, all of them, written by one Spark task."""
+
+    set_id: int
+    """Its key on the server where lines are kept."""
+    rows: int
+    """How many lines."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

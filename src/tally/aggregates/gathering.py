@@ -4,10 +4,10 @@ from typing import Any
 
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.checks import SeriesLimit, check_totals
-from tally.aggregates.counts import CountRequest, Counts
+from tally.aggregates.counts import Contribution, CountRequest, Counts, DeadLetter
 from tally.aggregates.partition_tally import PartitionTally
 from tally.aggregates.spool import Spool
-from tally.model import Contribution, DeadLetter, OffsetRange, TopicPartition
+from tally.model import OffsetRange, TopicPartition
 
 
 class Gathering:

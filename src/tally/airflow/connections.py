@@ -20,7 +20,7 @@ from tally.config.settings import Settings
 from tally.errors import ConfigError, SparkConnectionError
 
 if TYPE_CHECKING:  # DAG parsing must not import Kafka and MySQL
-    from tally.pipeline.context import Context
+    from tally.context import Context
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ def daily_context(config: str) -> "Context":
 
 def connected_context(settings: Settings) -> "Context":
     """The context of the settings; imports Kafka and MySQL, for running tasks only."""
-    from tally.app.context import open_context
+    from tally.context import open_context
 
     return open_context(settings)
 

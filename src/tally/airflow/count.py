@@ -90,7 +90,7 @@ class TallyCountOperator(SparkSubmitOperator):
                 batch; the retry asks the ledger again.
         """
         from tally.airflow import task_metrics, work  # DAG parsing must import no client
-        from tally.app.outcomes import batch_outcome
+        from tally.counting.outcomes import batch_outcome
 
         with final_unless_retryable():
             settings = connected_settings(Path(self.config))
@@ -161,7 +161,9 @@ class TallyCountOperator(SparkSubmitOperator):
                 grace_s=self.driver_grace_s,
             )
             return
-        from tally.app.outcomes import batch_outcome  # DAG parsing must not import Kafka and MySQL
+        from tally.counting.outcomes import (
+            batch_outcome,  # DAG parsing must not import Kafka and MySQL
+        )
         from tally.spark.session import driver_flags, is_local, session_options  # nor Spark
 
         flags = driver_flags(batch_outcome(connected_context(settings), batch_ids).offsets)
@@ -184,7 +186,9 @@ class TallyCountOperator(SparkSubmitOperator):
         self, settings: Settings, batch_ids: Sequence[int], failure: AirflowException | None
     ) -> None:
         """Raise unless all is committed: the ledger decides before the driver's exit code."""
-        from tally.app.outcomes import batch_outcome  # DAG parsing must not import Kafka and MySQL
+        from tally.counting.outcomes import (
+            batch_outcome,  # DAG parsing must not import Kafka and MySQL
+        )
 
         outcome = batch_outcome(connected_context(settings), batch_ids)
         if outcome.is_committed and not outcome.abandoned:

@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tally import __version__
-from tally.app.decisions import LossesView, decide_losses, losses
+from tally.context import Context
 from tally.errors import UsageError
 from tally.ledger.batches import Requester
 from tally.ledger.decisions import LossRecord
+from tally.losses.losses import LossesView, decide_losses, losses
 from tally.model import Loss
-from tally.pipeline.context import Context
 from tally.planning.blocks import lost
 
 

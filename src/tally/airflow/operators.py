@@ -106,8 +106,8 @@ class TallyAuditOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, int]:
         """Check the ledger; what was checked, and the violations, go to XCom."""
         from tally.airflow.task_metrics import send_audit  # DAG parsing must not import MySQL
-        from tally.app.audit import audit
         from tally.app.measurements import AuditOutcome
+        from tally.audit.audit import audit
 
         with final_unless_retryable():
             report = audit(daily_context(self.config), self.pipeline)
@@ -161,11 +161,10 @@ class TallyPruneOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's signature
         """Prune the ledger; what was folded and deleted goes to XCom."""
-        from tally.app.prune import PruneRequest, prune  # DAG parsing must not import MySQL
+        from tally.maintenance.prune import prune  # DAG parsing must not import MySQL
 
         with final_unless_retryable():
-            request = PruneRequest(pipeline=self.pipeline, older_than=self.older_than)
-            view = prune(daily_context(self.config), request)
+            view = prune(daily_context(self.config), self.pipeline, self.older_than)
         pruned = {"partitions": view.partitions, "segments": view.segments, "rows": view.rows}
         self.log.info("pruned the ledger of %s: %s", self.pipeline, pruned)
         return pruned

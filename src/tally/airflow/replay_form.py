@@ -15,8 +15,9 @@ from tally.planning.replay_request import (
     RangesAsked,
     Request,
     TimesAsked,
+    parse_ranges,
+    parse_time,
 )
-from tally.planning.replay_text import parse_ranges, parse_time
 
 # The fields that belong to each choice; any other filled-in field is an error, not ignored.
 _WHERE: Final = ("topic", "partitions")

@@ -128,7 +128,7 @@ class TallyReplayOutcomeOperator(BaseOperator):
     def execute(self, context: Context) -> None:
         """Read the outcome from the ledger; it goes to XCom."""
         from tally.airflow import replay_work  # DAG parsing must not import Kafka and MySQL
-        from tally.app.replays import replay_outcome
+        from tally.replay.run import replay_outcome
 
         ti = context["ti"]
         replay_id = ti.xcom_pull(task_ids=REQUEST, key=REPLAY_KEY)

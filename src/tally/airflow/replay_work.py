@@ -6,23 +6,17 @@ from itertools import groupby
 from typing import Any, Final, Self
 
 from tally.airflow.replay_fields import CHOICES
-from tally.app.preview import PreviewRequest, PreviewView, ReadView, preview
-from tally.app.replays import (
-    ReplayOutcome,
-    ReplayRequest,
-    RequestedView,
-    find_requested,
-    request_replay,
-)
-from tally.app.views import RangeView, values_of
+from tally.context import Context
 from tally.errors import PreviewOutdatedError, ReplayRefusedError
 from tally.formatting import continued, plural
 from tally.ledger.batches import Requester
-from tally.model import TopicPartition
-from tally.pipeline.context import Context
+from tally.model import OffsetRange, TopicPartition
 from tally.planning.replay import join_ranges
-from tally.planning.replay_request import Request, request_digest
-from tally.planning.replay_text import format_range, parse_range
+from tally.planning.replay_request import Request, format_range, parse_range, request_digest
+from tally.replay.preview_view import PreviewView, ReadView, preview
+from tally.replay.record import Requested, find_requested, request_shown
+from tally.replay.run import ReplayOutcome
+from tally.views import values_of
 
 COLUMNS: Final = ("partition", "reads", "offsets", "replaces", "never counted", "Kafka holds")
 NUMBERS: Final = ("never counted", "offsets", "replaces")
@@ -73,7 +67,7 @@ class Shown:
         return cls(
             request=view.request,
             digest=view.digest,
-            asked=[format_range(r.range) for r in view.asked],
+            asked=[format_range(r) for r in view.asked],
             columns=list(COLUMNS),
             numbers=list(NUMBERS),
             rows=_rows(view.read),
@@ -134,7 +128,7 @@ def show(
         ReplayRefusedError: ``seen`` is not of a preview, or of one of another request.
     """
     if seen is None:
-        view = preview(ctx, PreviewRequest(pipeline=name, asked=request))
+        view = preview(ctx, name, request)
         return Shown.of(view, batches_max=batches_max)
     try:
         ranges = tuple(map(parse_range, seen["asked"]))
@@ -148,7 +142,7 @@ def show(
             f"`shown` is of a preview of another request than {request}",
             next_step="leave it empty, or preview again",
         )
-    view = preview(ctx, PreviewRequest(pipeline=name, asked=request, ranges=ranges))
+    view = preview(ctx, name, request, ranges)
     shown = Shown.of(view, batches_max=batches_max)
     outdated = None
     if shown.plan != plan:
@@ -170,16 +164,17 @@ def write_down(
     Raises:
         PreviewOutdatedError: By now something else would be read or replaced. Nothing is written.
     """
-    request = ReplayRequest(
-        pipeline=name,
-        request=str(shown["request"]),
-        digest=str(shown["digest"]),
-        asked=tuple(map(parse_range, shown["asked"])),
-        plan=str(shown["plan"]),
-    )
-    asked = replace(ctx, requester=requester)
     try:
-        return _written(request_replay(asked, request, reason=reason))
+        requested = request_shown(
+            replace(ctx, requester=requester),
+            name,
+            request=str(shown["request"]),
+            digest=str(shown["digest"]),
+            asked=[parse_range(text) for text in shown["asked"]],
+            plan=str(shown["plan"]),
+            reason=reason,
+        )
+        return _written(requested)
     except PreviewOutdatedError as error:
         again = "trigger the DAG again: it shows what would be replaced now"
         raise PreviewOutdatedError(name, next_step=again) from error
@@ -222,7 +217,7 @@ def _why_refused(view: PreviewView, batches_max: int) -> str | None:
         view.check_possible()
     except ReplayRefusedError as error:
         if view.possible:
-            possible = join_ranges([r.range for r in view.possible], touching=True)
+            possible = join_ranges(view.possible, touching=True)
             ranges = "; ".join(map(format_range, possible))
             error.next_step = (
                 f"for what can be reprocessed of it, choose {CHOICES['ranges']!r} and fill in the "
@@ -249,9 +244,9 @@ def _rows(read: Sequence[ReadView]) -> list[list[str]]:
 
 def _row(r: ReadView) -> list[str]:
     return [
-        r.place,
-        r.span,
-        f"{r.offsets:,}",
+        r.range.place,
+        r.range.span,
+        f"{r.range.offsets:,}",
         plural(r.segments_replaced, "segment"),
         f"{r.never_counted:,}",
         "nothing" if r.kafka_holds is None else r.kafka_holds.span,
@@ -271,20 +266,23 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_RANGES_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _written(requested: RequestedView) -> Written:
+def _written(requested: Requested) -> Written:
     return Written(
         replay_id=requested.replay_id,
         batches=[
-            {"batch": str(b.batch_id), "batch_name": task_name(b.batch_id, b.ranges)}
+            {
+                "batch": str(b.batch_id),
+                "batch_name": task_name(b.batch_id, [s.range for s in b.segments]),
+            }
             for b in requested.batches
         ],
     )
 
 
-def task_name(batch_id: int, ranges: Sequence[RangeView]) -> str:
+def task_name(batch_id: int, ranges: Sequence[OffsetRange]) -> str:
     """``batch 23: 14,440 offsets of alog/0-3``: short, as Airflow's tables are narrow."""
     what = f"batch {batch_id}: {plural(sum(r.offsets for r in ranges), 'offset')} of "
-    partitions = sorted({r.range.partition for r in ranges})
+    partitions = sorted({r.partition for r in ranges})
     named = what + ", ".join(_runs(partitions))
     return named if len(named) < _NAME_MAX else what + plural(len(partitions), "partition")
 

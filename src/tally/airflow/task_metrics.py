@@ -13,12 +13,11 @@ from typing import Final
 from airflow.sdk.configuration import conf
 from airflow.sdk.observability import stats
 
-from tally.app.context import with_kafka_timeout
 from tally.app.health import ProblemReason
 from tally.app.measurements import AuditOutcome, Measurement, Metric, of_audit, of_waiting
-from tally.app.outcomes import BatchOutcome
 from tally.app.waiting import waiting
-from tally.pipeline.context import Context
+from tally.context import Context, with_kafka_timeout
+from tally.counting.outcomes import BatchOutcome
 
 log = logging.getLogger(__name__)
 

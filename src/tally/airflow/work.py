@@ -7,15 +7,15 @@ from datetime import datetime
 from typing import Any
 
 from tally import __version__
-from tally.app import plan as use_case
 from tally.app.health import malformed_problem
-from tally.app.outcomes import BatchOutcome
-from tally.app.plan import PlanRequest, PlanView, named_batches
 from tally.config.pipeline import Pipeline
+from tally.context import Context
+from tally.counting import plan as use_case
+from tally.counting.outcomes import BatchOutcome
+from tally.counting.plan import PlanView, named_batches
 from tally.formatting import continued
 from tally.ledger.batches import Requester
 from tally.ledger.rules import Understood
-from tally.pipeline.context import Context
 from tally.planning.blocks import blocked_error
 
 
@@ -45,7 +45,7 @@ def plan(
         name=f"airflow:{dag_id}", version=__version__, run_id=run_id, scheduled_at=scheduled_at
     )
     asked = dataclasses.replace(ctx, requester=requester)
-    view = use_case.plan(asked, PlanRequest(pipeline=pipeline))
+    view = use_case.plan(asked, pipeline)
     return note(view, ctx.settings.pipeline(pipeline).topics)
 
 

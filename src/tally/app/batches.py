@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tally.app.counts import Columns
-from tally.app.views import values_of
+from tally.context import Context
 from tally.formatting import plural
 from tally.ledger.batches import unknown_batch
 from tally.ledger.minutes import count_touched, top_rows
@@ -20,7 +20,7 @@ from tally.ledger.results import ResultRow
 from tally.ledger.segments import segments_of
 from tally.ledger.tables import tables_of_batch
 from tally.model import BatchKind, BatchState, OffsetRange, SegmentState, SegmentTotals
-from tally.pipeline.context import Context
+from tally.views import values_of
 
 BATCHES_NAMED = 5
 RUN_BATCHES_MAX = 200

@@ -7,7 +7,6 @@ from enum import Enum
 from operator import attrgetter
 from typing import Any, Final
 
-from tally.app.views import span_of
 from tally.formatting import ABSENT
 from tally.ledger.reading import BatchRecord
 from tally.model import OffsetRange
@@ -106,7 +105,7 @@ def _range(record: Any) -> OffsetRange:
 
 PLACE: Final = Column("partition", "partition", "PARTITION", of=lambda r: str(_range(r).partition))
 PARTITION_OF: Final = Column("partition", "partition", "PARTITION", of=lambda p: str(p.partition))
-SPAN: Final = Column("span", "", "RANGE", of=lambda r: span_of(_range(r)))
+SPAN: Final = Column("span", "", "RANGE", of=lambda r: _range(r).span)
 ENDS: Final = (
     Column("from_offset", "from", of=lambda r: _range(r).from_offset),
     Column("until_offset", "until", of=lambda r: _range(r).until_offset),
@@ -217,7 +216,7 @@ VIOLATION: Final = (
 COUNTED_RANGE: Final = (
     PLACE,
     SPAN,
-    Column("records", "", "RECORDS", COUNT),
-    Column("matched", "", "MATCHED", COUNT),
-    Column("malformed", "", "MALFORMED", COUNT),
+    Column("records", "", "RECORDS", COUNT, of=_total("records")),
+    Column("matched", "", "MATCHED", COUNT, of=_total("matched")),
+    Column("malformed", "", "MALFORMED", COUNT, of=_total("malformed")),
 )

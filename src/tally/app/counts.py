@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Self
 
 from tally.app.minute_rules import MinuteRules, Outdated, Rule
-from tally.app.views import ErrorView, values_of
+from tally.context import Context
 from tally.ledger.results import ResultRow, result_rows
 from tally.ledger.tables import Tables, tables_to_read
-from tally.pipeline.context import Context
+from tally.views import ErrorView, values_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

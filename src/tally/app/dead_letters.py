@@ -4,6 +4,7 @@ import base64
 from dataclasses import dataclass
 from typing import Final, Self
 
+from tally.context import Context
 from tally.errors import UsageError
 from tally.formatting import printable_bytes
 from tally.ledger.batches import find_batch
@@ -18,7 +19,6 @@ from tally.ledger.dead_letters import (
 from tally.ledger.positions import is_known_partition
 from tally.model import TopicPartition
 from tally.mysql.transactions import Transaction
-from tally.pipeline.context import Context
 
 SKIP_MAX: Final = 10_000
 """How many dead letters can be left out at the beginning of a list."""

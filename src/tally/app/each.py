@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tally.app.views import ErrorView
 from tally.errors import (
     EXIT_OK,
     AccessDeniedError,
@@ -12,6 +11,7 @@ from tally.errors import (
     MySQLUnavailableError,
     TallyError,
 )
+from tally.views import ErrorView
 
 T = TypeVar("T")
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tally.app.context import OpenSession
 from tally.app.format_keys import FormatKeys, is_known, keys_to_paste, levels_to_configure
 from tally.app.json_guess import json_guess, json_keys
 from tally.app.option_guess import accepting, option_guess
 from tally.config.pipeline import TOPIC_NAME
+from tally.context import Context, OpenSession
 from tally.errors import ConfigError, UsageError
 from tally.formatting import printable_bytes
 from tally.lines.format import CATALOGUE, LineFormat, MalformedReason
@@ -27,7 +27,6 @@ from tally.lines.time_rule import (
     with_year,
 )
 from tally.model import OffsetRange, TopicPartition
-from tally.pipeline.context import Context
 
 if TYPE_CHECKING:  # Spark is heavy; the command's help does without
     from pyspark.sql import SparkSession

@@ -10,6 +10,7 @@ from operator import attrgetter
 
 from tally.aggregates.fingerprint import fingerprint
 from tally.config.pipeline import Pipeline
+from tally.context import Context
 from tally.errors import TallyError
 from tally.formatting import plural, time_span
 from tally.ledger.rules import (
@@ -25,7 +26,6 @@ from tally.ledger.tables import Tables
 from tally.ledger.tiles import ranges_of_minutes
 from tally.model import KafkaSnapshot
 from tally.mysql.transactions import Transaction
-from tally.pipeline.context import Context
 
 
 class Rule(StrEnum):

@@ -8,11 +8,11 @@ from operator import attrgetter
 from typing import Final
 
 from tally.aggregates.fingerprint import fingerprint
+from tally.context import Context
 from tally.errors import UsageError
 from tally.ledger import minutes as ledger
 from tally.ledger.minutes import Bucket, Mark, MinutePart
 from tally.ledger.tables import tables_to_read
-from tally.pipeline.context import Context
 
 MINUTE: Final = timedelta(minutes=1)
 

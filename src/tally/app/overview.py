@@ -9,10 +9,10 @@ from tally.app.each import is_down
 from tally.app.health import Health, Problem, ProblemReason, worst_of
 from tally.app.status import StatusView, status
 from tally.app.surroundings import UNKNOWN, Surroundings
-from tally.app.views import ErrorView
 from tally.config.complaints import CORRECT_THEM
+from tally.context import Context
 from tally.errors import TallyError
-from tally.pipeline.context import Context
+from tally.views import ErrorView
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

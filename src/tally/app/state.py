@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple, Self
 
 from tally.aggregates.fingerprint import fingerprint
 from tally.app.surroundings import UNKNOWN, Surroundings
-from tally.app.views import ErrorView
 from tally.config.pipeline import Pipeline
+from tally.context import KafkaPort
 from tally.errors import ConfigError, SchemaError
 from tally.ledger.batches import find_open_ingest
 from tally.ledger.decisions import LossRecord, find_losses
@@ -37,9 +37,9 @@ from tally.model import (
     TopicPartition,
 )
 from tally.mysql.transactions import Transaction
-from tally.pipeline.context import KafkaPort
 from tally.planning.blocks import OTHER_RECORDS, Block, before_a_plan
 from tally.planning.ingest import plan_ingest
+from tally.views import ErrorView
 
 RATE_OVER: Final = timedelta(minutes=15)
 """The time before now over which the rate is taken."""

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from tally.app.health import Health, Problem, problems_of, worst_of
 from tally.app.state import RATE_OVER, LedgerState, PipelineState
 from tally.app.surroundings import UNKNOWN, Surroundings
-from tally.app.views import ErrorView, span_of
+from tally.context import Context
 from tally.errors import TallyError
 from tally.ledger.decisions import LossRecord
 from tally.ledger.reading import BatchRecord
 from tally.ledger.rules import Understood
 from tally.model import OffsetRange, TopicPartition
-from tally.pipeline.context import Context
 from tally.planning.blocks import Block, BlockReason
+from tally.views import ErrorView
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +58,7 @@ class PartitionStatus:
         if self.blocked is not None:
             return f"blocked: {self.blocked}"
         if self.open_loss is not None:
-            return f"open loss {span_of(self.open_loss)}"
+            return f"open loss {self.open_loss.span}"
         if self.kafka_end is None:
             return "unknown"
         return "new" if self.next_offset is None else "ok"

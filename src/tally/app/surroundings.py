@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from tally.app.views import ErrorView
 from tally.config.servers import SparkSettings
 from tally.config.settings import Settings
 from tally.errors import SparkUnavailableError
+from tally.views import ErrorView
 
 ENGINE_PATIENCE_S: Final = 3.0
 _PORT: Final = 15002  # Spark Connect's own default

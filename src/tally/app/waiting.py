@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 from tally.app.status import StatusView, status
 from tally.app.surroundings import UNKNOWN, Surroundings
-from tally.app.views import ErrorView
+from tally.context import Context
 from tally.errors import TallyError
 from tally.model import TopicPartition
-from tally.pipeline.context import Context
+from tally.views import ErrorView
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,11 +17,10 @@ if TYPE_CHECKING:  # pydantic is half of a command's start; --help does without
 
     from pyspark.sql import SparkSession
 
-    from tally.app.context import OpenSession
     from tally.app.each import Each
     from tally.config.servers import SparkSettings
     from tally.config.settings import Settings
-    from tally.pipeline.context import Context, OpenReader
+    from tally.context import Context, OpenReader, OpenSession
     from tally.spark.progress import OnRead
 
 Ask = Callable[[str], None]
@@ -31,14 +30,14 @@ OpenContext = Callable[["Settings"], "Context"]
 """Makes the context of a configuration."""
 
 ReadWith = Callable[["Settings", "OpenSession", "OnRead | None"], "OpenReader"]
-"""Makes a function that opens a reader, as :func:`tally.app.context.spark_reader` does."""
+"""Makes a function that opens a reader, as :func:`tally.context.spark_reader` does."""
 
 
 def own_session(
     settings: "SparkSettings", *, needs_kafka: bool
 ) -> "AbstractContextManager[SparkSession]":
     """A Spark session that only this command uses."""
-    from tally.app import context  # noqa: PLC0415 - --help does without
+    from tally import context  # noqa: PLC0415 - --help does without
 
     return context.own_session(settings, needs_kafka=needs_kafka)
 
@@ -47,14 +46,14 @@ def read_with_spark(
     settings: "Settings", open_session: "OpenSession", on_read: "OnRead | None"
 ) -> "OpenReader":
     """Read with Spark, which is imported and started with the first reader."""
-    from tally.app.context import spark_reader  # noqa: PLC0415 - --help does without
+    from tally.context import spark_reader  # noqa: PLC0415 - --help does without
 
     return spark_reader(settings, open_session, on_read)
 
 
 def configured_context(settings: "Settings") -> "Context":
     """Kafka, MySQL and Spark as the configuration names them; connected when first needed."""
-    from tally.app.context import open_context  # noqa: PLC0415 - --help does without
+    from tally.context import open_context  # noqa: PLC0415 - --help does without
 
     return open_context(settings)
 

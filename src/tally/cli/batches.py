@@ -8,9 +8,7 @@ import click
 
 from tally.app import batches as use_case
 from tally.app import columns
-from tally.app import replays as replays_of
 from tally.app.batches import BatchesView, BatchView
-from tally.app.replays import ReplaysView
 from tally.cli import options
 from tally.cli.app import App
 from tally.cli.command import command
@@ -19,6 +17,7 @@ from tally.cli.ui.output import Output
 from tally.cli.ui.values import moment, number
 from tally.formatting import continued, plural
 from tally.model import BatchState
+from tally.replay.run import ReplaysView, list_replays
 
 REPLACES: Final[Mapping[BatchState, str]] = {
     BatchState.PLANNED: "is to replace",
@@ -62,7 +61,7 @@ def replays(app: App, pipeline: str | None, limit: int) -> None:
     Shows who requested what, when and why, and how many of its batches and offsets are committed;
     abandoned batches are left out. An open replay waits for tally replay --resume.
     """
-    view = replays_of.replays(app.context, app.pipeline(pipeline), limit=limit)
+    view = list_replays(app.context, app.pipeline(pipeline), limit=limit)
     app.out.result(view, lambda out, of: out.records(columns.REPLAY, of.replays))
 
 

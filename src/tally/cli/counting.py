@@ -1,26 +1,27 @@
 """``plan`` and ``run``: fix which offsets a batch reads, count it and commit it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import click
 
 from tally.app import columns
-from tally.app import plan as planning
-from tally.app import run as running
 from tally.app.each import for_each
-from tally.app.plan import PlanRequest, PlanView
-from tally.app.run import RanView, RunRequest, RunsView, RunView
 from tally.cli import completion, options
 from tally.cli.app import App
 from tally.cli.command import command
 from tally.cli.session import shared_session
 from tally.cli.ui.output import Meter, Output
 from tally.cli.ui.values import number
+from tally.context import Context
+from tally.counting import plan as planning
+from tally.counting import run as running
+from tally.counting.outcomes import RanView, RunsView, RunView
+from tally.counting.plan import PlanView
 from tally.errors import EXIT_OK, UsageError
 from tally.formatting import continued, plural
-from tally.pipeline.context import Context
 from tally.planning.blocks import blocked_error
+from tally.replay.run import replan_batch
 
 
 @command(
@@ -41,8 +42,7 @@ def plan(app: App, pipeline: str | None, dry_run: bool) -> None:
     "partition" each partition has a batch of its own. Partitions on which Kafka and the ledger
     disagree are left out and named, with exit code 4; the others are planned.
     """
-    request = PlanRequest(pipeline=app.pipeline(pipeline), dry_run=dry_run)
-    view = planning.plan(app.context, request)
+    view = planning.plan(app.context, app.pipeline(pipeline), dry_run=dry_run)
     app.out.result(view, _show_plan)
     view.check_unblocked()
 
@@ -96,13 +96,12 @@ def run(app: App, batch_id: int | None, pipeline: str | None, run_all: bool) -> 
     names = app.chosen(pipeline) if batch_id is None else []
     if len(names) > 1:
         return _run_all(app, names, until_caught_up=run_all)
-    request = RunRequest(
-        batch_ids=() if batch_id is None else (batch_id,),
-        pipeline=app.pipeline(names[0]) if names else None,
-        until_caught_up=run_all,
-    )
     with _counting(app) as (ctx, meter):
-        view = _run(app, ctx, meter, request)
+        if batch_id is None:
+            view = _run_next(app, ctx, meter, app.pipeline(names[0]), until_caught_up=run_all)
+        else:
+            show = _shown(app, meter)
+            view = _noted(app, running.run(ctx, [batch_id], replan=replan_batch, on_batch=show))
     if app.out.as_json:
         app.out.view(view)
     elif not view.batches:
@@ -126,9 +125,7 @@ def _run_all(app: App, names: list[str], *, until_caught_up: bool) -> int:
     with _counting(app) as (ctx, meter):
         each = for_each(
             names,
-            lambda name: _run(
-                app, ctx, meter, RunRequest(pipeline=name, until_caught_up=until_caught_up)
-            ),
+            lambda name: _run_next(app, ctx, meter, name, until_caught_up=until_caught_up),
         )
     for view in each.done:
         if view.pipeline is not None and view.blocks:
@@ -140,18 +137,28 @@ def _run_all(app: App, names: list[str], *, until_caught_up: bool) -> int:
     return app.finish(each)
 
 
-def _run(app: App, ctx: Context, meter: Meter, request: RunRequest) -> RunView:
+def _run_next(app: App, ctx: Context, meter: Meter, name: str, *, until_caught_up: bool) -> RunView:
+    view = running.run_pipeline(
+        ctx,
+        name,
+        replan=replan_batch,
+        until_caught_up=until_caught_up,
+        on_batch=_shown(app, meter),
+        on_abandoned=lambda why: app.out.note(f"the open batch is abandoned: {why}"),
+    )
+    return _noted(app, view)
+
+
+def _shown(app: App, meter: Meter) -> Callable[[RanView], None]:
     def show(ran: RanView) -> None:
         meter.clear()
         if not app.out.as_json:
             _show_run(app.out, ran)
 
-    view = running.run(
-        ctx,
-        request,
-        on_batch=show,
-        on_abandoned=lambda why: app.out.note(f"the open batch is abandoned: {why}"),
-    )
+    return show
+
+
+def _noted(app: App, view: RunView) -> RunView:
     if view.unmatched:
         topic = app.settings.pipeline(view.batches[0].pipeline).topics[0]
         app.out.note(

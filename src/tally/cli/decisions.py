@@ -8,17 +8,21 @@ from typing import Final
 import click
 
 from tally.app import columns
-from tally.app import decisions as use_case
-from tally.app import prune as retention
 from tally.app.columns import OFFSET, Column
-from tally.app.decisions import AbandonedView, AdoptionView, LossesView
-from tally.app.prune import PruneRequest, PruneView
 from tally.cli import completion, options
 from tally.cli.app import App
 from tally.cli.command import Group, command
 from tally.cli.ui.output import Output
 from tally.errors import UsageError
 from tally.formatting import plural
+from tally.losses import losses as lost
+from tally.losses import topics as generations
+from tally.losses.losses import LossesView
+from tally.losses.topics import AdoptionView
+from tally.maintenance import prune as retention
+from tally.maintenance.abandon import AbandonedView
+from tally.maintenance.abandon import abandon as abandon_batch
+from tally.maintenance.prune import PruneView
 from tally.model import BatchKind
 
 _UNITS: Final = {"h": "hours", "d": "days", "w": "weeks"}
@@ -40,7 +44,7 @@ def losses() -> None:
 @options.wide
 def list_losses(app: App, pipeline: str | None, only_open: bool) -> None:
     """List lost ranges, oldest first."""
-    view = use_case.losses(app.context, app.pipeline(pipeline), only_open=only_open)
+    view = lost.losses(app.context, app.pipeline(pipeline), only_open=only_open)
     app.out.result(view, _show_losses)
 
 
@@ -85,7 +89,7 @@ def accept(
     if partition is not None and topic is None:
         raise UsageError("--partition needs --topic", next_step="name the topic as well")
     name = app.pipeline(pipeline)
-    seen = use_case.losses(app.context, name, only_open=True, topic=topic, partition=partition)
+    seen = lost.losses(app.context, name, only_open=True, topic=topic, partition=partition)
     if not seen.losses:
         raise UsageError(
             f"pipeline {name} has no such open loss",
@@ -96,7 +100,7 @@ def accept(
     if not dry_run:
         offsets = plural(sum(loss.range.offsets for loss in seen.losses), "offset")
         app.confirm(f"Accept the loss in {offsets}?", yes=yes)
-    use_case.decide_losses(app.context, seen, accept=True, reason=reason, dry_run=dry_run)
+    lost.decide_losses(app.context, seen, accept=True, reason=reason, dry_run=dry_run)
     if app.out.as_json:
         app.out.view(seen if dry_run else _as_they_are(app, seen))
         return
@@ -107,7 +111,7 @@ def accept(
 def _as_they_are(app: App, seen: LossesView) -> LossesView:
     """The same losses, as the ledger has them after the decision."""
     ids = {loss.lost_range_id for loss in seen.losses}
-    now = use_case.losses(app.context, seen.pipeline)
+    now = lost.losses(app.context, seen.pipeline)
     return replace(now, losses=tuple(x for x in now.losses if x.lost_range_id in ids))
 
 
@@ -153,12 +157,12 @@ def adopt(
     the new generation has lost already is accepted as lost, too. Shows all of it, and where
     counting would begin, and asks.
     """
-    view = use_case.preview_adoption(app.context, pipeline, topic, start=start, reason=reason)
+    view = generations.preview_adoption(app.context, pipeline, topic, start=start, reason=reason)
     if not app.out.as_json:
         _show_adoption(app.out, view)
     if not dry_run:
         app.confirm(f"Follow {topic} with the id {view.topic_id} from now on?", yes=yes)
-        view = use_case.adopt(app.context, view, reason=reason)
+        view = generations.adopt(app.context, view, reason=reason)
     app.out.result(view, _show_adopted)
 
 
@@ -201,7 +205,7 @@ def abandon(app: App, batch_id: int, reason: str, dry_run: bool) -> None:
     ingest batch are planned again. What a batch of a replay was to replace stays in the result. A
     committed batch cannot be abandoned.
     """
-    view = use_case.abandon(app.context, batch_id, reason=reason, dry_run=dry_run)
+    view = abandon_batch(app.context, batch_id, reason=reason, dry_run=dry_run)
     app.out.result(view, _show_abandoned)
 
 
@@ -251,9 +255,11 @@ def prune(app: App, pipeline: str | None, older_than: timedelta, dry_run: bool) 
 
     It may run while batches are counted, and again after it was interrupted.
     """
-    request = PruneRequest(pipeline=app.pipeline(pipeline), older_than=older_than, dry_run=dry_run)
+    name = app.pipeline(pipeline)
     with app.out.progress("pruning", "partitions") as meter:
-        view = retention.prune(app.context, request, progress=meter.update)
+        view = retention.prune(
+            app.context, name, older_than, progress=meter.update, dry_run=dry_run
+        )
     verb = "would be" if dry_run else "are"
     app.out.result(
         view,

@@ -29,7 +29,6 @@ from typing import Any, Final
 
 import click
 
-from tally.app.views import ErrorView, document
 from tally.cli.ui.output import Output
 from tally.errors import (
     EXIT_BUG,
@@ -39,6 +38,7 @@ from tally.errors import (
     UnwritableError,
     UsageError,
 )
+from tally.views import ErrorView, document
 
 EXIT_CANCELLED: Final = 130
 EXIT_PIPE_CLOSED: Final = 141

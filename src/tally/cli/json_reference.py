@@ -16,9 +16,9 @@ from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
-from tally.app.views import FLAT, ErrorView
 from tally.cli.command import Command
 from tally.cli.tree import walk
+from tally.views import ErrorView, parts_of
 
 HEADER: Final = """\
 # JSON
@@ -72,17 +72,16 @@ def _section(view: type) -> Iterator[str]:
         yield f"| `{key}` | {kind} | {_as_markdown(text)} |"
 
 
-def _keys(view: type) -> Iterator[tuple[str, str, str]]:
+def _keys(view: type, *, or_null: bool = False) -> Iterator[tuple[str, str, str]]:
     """The keys of a view's document: kind of value, and text."""
-    hints, texts = get_type_hints(view), _texts(view)
+    hints, texts, parts = get_type_hints(view), _texts(view), parts_of(view)
     for field in fields(view):
-        hint = hints[field.name]
-        records = list(_inner(hint)) if field.name in FLAT else []
-        or_null = " or null" * (NoneType in get_args(hint))
-        for key, kind, text in _keys(records[0]) if records else ():
-            yield key, kind if kind.endswith(or_null) else kind + or_null, text
-        if not records:
-            yield field.name, _kind(hint), texts[field.name]
+        name = field.name
+        if name in parts:
+            yield from _keys(parts[name], or_null=hints[name] is not parts[name])
+        else:
+            kind = _kind(hints[name])
+            yield name, kind + " or null" * (or_null and "null" not in kind), texts[name]
 
 
 def _as_markdown(text: str) -> str:
@@ -100,7 +99,7 @@ def _reachable(views: list[type]) -> list[type]:
         if found.setdefault(view.__name__, view) is not view:
             raise AssertionError(f"two views are called {view.__name__}")
         for key, hint in get_type_hints(view).items():
-            if key not in FLAT:
+            if key not in parts_of(view):
                 todo += [inner for inner in _inner(hint) if inner.__name__ not in found]
     return [found[name] for name in sorted(found)]
 

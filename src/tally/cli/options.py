@@ -8,7 +8,7 @@ import click
 from tally.cli import completion
 from tally.cli.app import App
 from tally.errors import ReplayRefusedError
-from tally.planning.replay_text import parse_time
+from tally.planning.replay_request import parse_time
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 

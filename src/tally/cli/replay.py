@@ -4,10 +4,6 @@ from typing import Any, Final
 
 import click
 
-from tally.app import replays as use_case
-from tally.app.decisions import cancel_replay
-from tally.app.preview import PreviewRequest, preview
-from tally.app.replays import ReplayRequest
 from tally.cli import options
 from tally.cli.app import App
 from tally.cli.command import command
@@ -18,8 +14,12 @@ from tally.cli.ui.values import moment, number
 from tally.errors import FencedError, UsageError
 from tally.formatting import plural
 from tally.ledger.replays import ReplayRecord
+from tally.maintenance.abandon import cancel_replay
 from tally.model import ReplayState
 from tally.planning.replay_request import Request
+from tally.replay import run as use_case
+from tally.replay.preview_view import preview
+from tally.replay.record import request_shown
 
 OPEN_REPLAYS_LOOKED_FOR = 100
 HELP: Final = "tally replay --help"
@@ -118,7 +118,7 @@ def _start(
     if not dry_run:
         reason = _needed(reason)
         app.check_may_ask(yes=yes)
-    shown = preview(app.context, PreviewRequest(pipeline=app.pipeline(pipeline), asked=asked))
+    shown = preview(app.context, app.pipeline(pipeline), asked)
     if not app.out.as_json:
         show_preview(app.out, shown)
         _mention_open(app, shown.pipeline)
@@ -129,7 +129,15 @@ def _start(
         return
     app.confirm(question(shown), yes=yes)
     try:
-        requested = use_case.request_replay(app.context, ReplayRequest.of(shown), reason=reason)
+        requested = request_shown(
+            app.context,
+            shown.pipeline,
+            request=shown.request,
+            digest=shown.digest,
+            asked=shown.asked,
+            plan=shown.plan,
+            reason=reason,
+        )
     except KeyboardInterrupt:
         app.out.note(
             f"stopped while it was recorded: tally replays {shown.pipeline} shows whether it was"
@@ -142,7 +150,7 @@ def _start(
 
 def _mention_open(app: App, name: str) -> None:
     """Name an open replay: a repeated request usually means to resume an interrupted one."""
-    found = use_case.replays(
+    found = use_case.list_replays(
         app.context, name, state=ReplayState.OPEN, limit=OPEN_REPLAYS_LOOKED_FOR
     )
     for open_replay in found.replays:

@@ -1,20 +1,21 @@
 """Showing what a replay would do, and the question that asks the operator to confirm it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
-from tally.app.columns import PLACE, TEXT, Column
-from tally.app.preview import HeldView, PreviewView, ReadView
-from tally.app.views import RangeView
+from tally.app.columns import PLACE, SPAN, TEXT, Column
 from tally.cli.ui.output import Output
 from tally.cli.ui.values import number
 from tally.formatting import ABSENT, plural
+from tally.model import OffsetRange
+from tally.replay.preview_view import HeldView, PreviewView, ReadView
 
 ROWS_SHOWN: Final = 50
 RANGES_TOLD_APART: Final = 3
 REFUSAL: Final = (
     PLACE,
-    Column("span", "", "REFUSED"),
+    replace(SPAN, header="REFUSED"),
     Column("kafka_holds", "", "KAFKA HOLDS", of=lambda refusal: _held(refusal.kafka_holds)),
     Column("cause", "", "WHY", TEXT),
 )
@@ -57,8 +58,8 @@ def _rows(read: ReadView, numbers: int) -> list[list[str]]:
     values = [number(read.segments_replaced), number(read.never_counted)][:numbers]
     first, *others = _spans(read.asked)
     return [
-        [read.place, first, read.span, *values, _held(read.kafka_holds)],
-        *([read.place, other, "", *("" for _ in values), ""] for other in others),
+        [read.range.place, first, read.range.span, *values, _held(read.kafka_holds)],
+        *([read.range.place, other, "", *("" for _ in values), ""] for other in others),
     ]
 
 
@@ -75,7 +76,7 @@ def _say_what_is_left_out(out: Output, rows: int) -> None:
         out.line(f"and {rows - ROWS_SHOWN:,} more: --json has all of them")
 
 
-def _spans(ranges: Sequence[RangeView]) -> list[str]:
+def _spans(ranges: Sequence[OffsetRange]) -> list[str]:
     if len(ranges) > RANGES_TOLD_APART:
         return [f"{len(ranges):,} ranges"]
     return [r.span for r in ranges]

@@ -3,19 +3,19 @@
 from dataclasses import dataclass
 from typing import Final
 
-from tally.app import replays as use_case
-from tally.app.preview import PreviewView
-from tally.app.replays import ReplayOutcome
-from tally.app.run import RanView
-from tally.app.views import ErrorView
 from tally.cli.app import App
 from tally.cli.session import shared_session
 from tally.cli.ui.output import Meter
 from tally.cli.ui.values import moment, number
+from tally.counting.outcomes import RanView
 from tally.errors import DataLossError, TallyError
 from tally.formatting import continued, plural
 from tally.ledger.replacements import Changes
 from tally.ledger.replays import ReplayRecord
+from tally.replay import run as use_case
+from tally.replay.preview_view import PreviewView
+from tally.replay.run import ReplayOutcome
+from tally.views import ErrorView
 
 RANGES_SHOWN: Final = 3
 
@@ -48,7 +48,7 @@ def count_to_the_end(app: App, replay_id: int, preview: PreviewView | None = Non
 
     Raises:
         UnknownReplayError: The ledger has no replay with this id.
-        TallyError: As :func:`tally.app.replays.resume_replay`.
+        TallyError: As :func:`tally.replay.run.resume_replay`.
         KeyboardInterrupt: The operator has stopped it.
     """
     done: list[RanView] = []
@@ -103,7 +103,7 @@ def batch_line(ran: RanView, position: int, batches: int) -> str:
     where = f"batch {ran.batch_id} ({position} of {max(position, batches)})"
     if ran.committed_before:
         return f"{where} {ran.before}"
-    shown = ", ".join(map(str, ran.ranges[:RANGES_SHOWN]))
+    shown = ", ".join(str(r.range) for r in ran.ranges[:RANGES_SHOWN])
     more = f" and {len(ran.ranges) - RANGES_SHOWN} more" if len(ran.ranges) > RANGES_SHOWN else ""
     return f"{where} is committed: {shown}{more}: {_sums([ran])}, {ran.seconds:.1f} s"
 

@@ -16,9 +16,10 @@ from tally.planning.replay_request import (
     RangesAsked,
     Request,
     TimesAsked,
+    parse_minute,
+    parse_range,
     read_bounds,
 )
-from tally.planning.replay_text import parse_minute, parse_range
 
 read_range = options.parsed(parse_range)
 read_minute = options.parsed(parse_minute)

@@ -6,15 +6,15 @@ from typing import Any, Final
 
 import click
 
-from tally.app import audit as audits
 from tally.app import columns as described
 from tally.app import counts as results
 from tally.app import dead_letters as letters
-from tally.app.audit import AuditsView, AuditView
 from tally.app.counts import Columns, CountsListView, CountsView
 from tally.app.dead_letters import DeadLettersView, read_partition
 from tally.app.each import for_each
 from tally.app.minute_rules import Rule
+from tally.audit import audit as audits
+from tally.audit.audit import AuditsView, AuditView
 from tally.cli import completion, options
 from tally.cli.app import App
 from tally.cli.command import command
@@ -22,12 +22,12 @@ from tally.cli.replay_selector import read_minute
 from tally.cli.session import shared_session
 from tally.cli.ui.output import Output
 from tally.cli.ui.values import number, shortened
+from tally.context import Context
 from tally.errors import EXIT_FINDINGS, EXIT_OK
 from tally.formatting import ABSENT, plural, printable
 from tally.ledger.dead_letters import Among
 from tally.ledger.results import ResultRow
 from tally.lines.format import MalformedReason
-from tally.pipeline.context import Context
 
 LAST: Final = 10
 LABEL_WIDTH: Final = 40
@@ -303,7 +303,7 @@ def _audit(app: App, ctx: Context, pipeline: str, recount: bool) -> AuditView:
     if not recount:
         return audits.audit(ctx, pipeline)
     with app.out.progress(f"recounting {pipeline}", "offsets") as meter:
-        return audits.audit(ctx, pipeline, recount=True, progress=meter.update)
+        return audits.audit(ctx, pipeline, with_recount=True, progress=meter.update)
 
 
 def _show_audit(out: Output, view: AuditView) -> None:

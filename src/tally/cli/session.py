@@ -15,10 +15,9 @@ from tally.spark.packages import check_packages
 if TYPE_CHECKING:  # heavy, and most commands do without
     from pyspark.sql import SparkSession
 
-    from tally.app.context import OpenSession
     from tally.cli.app import App
     from tally.cli.ui.output import Output
-    from tally.pipeline.context import Context
+    from tally.context import Context, OpenSession
     from tally.spark.progress import OnRead
 
 
@@ -33,7 +32,7 @@ def shared_session(app: "App", on_read: "OnRead | None" = None) -> Iterator["Con
     Raises:
         PackageMissingError: Spark is not installed; nothing has been claimed yet.
     """
-    from tally.app.context import shared  # noqa: PLC0415 - brings the clients
+    from tally.context import shared  # noqa: PLC0415 - brings the clients
 
     check_packages(app.settings.spark)
     with shared(_announced(app, needs_kafka=True)) as lend:
@@ -52,7 +51,7 @@ def lazy_session(app: "App", *, needs_kafka: bool) -> Iterator["OpenSession"]:
     Raises:
         PackageMissingError: Spark is not installed.
     """
-    from tally.app.context import shared  # noqa: PLC0415 - brings the clients
+    from tally.context import shared  # noqa: PLC0415 - brings the clients
 
     check_packages(app.settings.spark)
     with shared(_announced(app, needs_kafka=needs_kafka)) as lend:

@@ -46,7 +46,7 @@ def migrate(app: App, dry_run: bool) -> None:
     processes at once, and again after it was interrupted. Where a pipeline is configured wrong,
     exit code 2, after all is done for the others.
     """
-    from tally.app.migrate import migrate, missing  # noqa: PLC0415 - brings the clients
+    from tally.maintenance.migrate import migrate, missing  # noqa: PLC0415 - brings the clients
 
     done = (missing if dry_run else migrate)(app.context.database, app.settings)
     for name in done:

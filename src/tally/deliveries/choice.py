@@ -2,19 +2,11 @@
 
 from tally.config.pipeline import Pipeline
 from tally.deliveries.content import Content, Owner
-from tally.deliveries.contract import Delivery
-from tally.deliveries.published_lines import PublishedLines
 from tally.deliveries.row_content import RowContent
 from tally.deliveries.set_store import SetStore
-from tally.deliveries.transactional import TransactionalBatch
 from tally.errors import PackageMissingError
 from tally.ledger.row_sets import ledger_id
 from tally.mysql.transactions import Database
-
-
-def delivery_of(pipeline: Pipeline) -> Delivery:
-    """The delivery of a pipeline. A new kind of delivery is added here."""
-    return TransactionalBatch(pipeline) if pipeline.rows_view is None else PublishedLines(pipeline)
 
 
 def store_by(ledger: Database, database: Database, pipeline: Pipeline) -> SetStore | None:

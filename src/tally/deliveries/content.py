@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from tally.model import KeptLine
+from tally.aggregates.counts import KeptLine
 from tally.mysql.transactions import Transaction
 
 Run = Callable[[Callable[[Transaction], Any]], Any]

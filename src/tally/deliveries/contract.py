@@ -1,17 +1,23 @@
-"""The contract of a delivery: how the results of a batch become visible exactly once.
+"""The contract of a delivery: what more than sums reaches readers, and how exactly once.
 
-The ledger says how an attempt is fenced (:mod:`tally.ledger.commit`); a delivery says what must be
-safe before offsets move, how a replay replaces results, and what the audit can prove of them.
+The sums of every pipeline are committed with the offsets (:mod:`tally.counting.commit`). A delivery
+adds to that what its readers see besides: what must be safe before offsets move, how a replay
+replaces it, and what the audit can prove of it. A pipeline's is chosen by
+:func:`tally.deliveries.kept_lines.delivery_of`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any
 
+from tally.aggregates.counts import Contribution, CountRequest, DeadLetter, RowSet
+from tally.config.pipeline import Pipeline
+from tally.context import Context
 from tally.ledger.invariants import Violation
+from tally.ledger.row_sets import check_rows_view, record_rows_view
 from tally.ledger.tables import Tables
-from tally.model import Batch, Contribution, DeadLetter, RowSet, SegmentTotals, TopicPartition
+from tally.model import Batch, SegmentTotals, TopicPartition
 from tally.mysql.transactions import Transaction
 
 
@@ -35,36 +41,74 @@ class Result:
     """The counted lines, where the pipeline keeps them."""
 
 
-class Delivery(Protocol):
-    """How results are committed with the offsets, replaced by a replay, and verified.
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Sums alone: nothing more is delivered. Others override what they add to it.
 
     Guaranteed by every implementation: a reader sees the results of a batch once, or not yet,
     also when processes are killed, retried or run twice; and a fenced attempt changes nothing. Not
     guaranteed: when a result becomes visible within a batch that is being committed.
     """
 
-    def commit(self, tx: Transaction, batch: Batch, result: Result) -> bool:
-        """Make the results of a batch visible and move its offsets, or replace what it replaces.
+    ctx: Context
+    """What is needed from outside."""
+    pipeline: Pipeline
+    """Its settings."""
 
-        Args:
-            tx: An open transaction of the ledger at READ COMMITTED; run again from its start when
-                the server has rolled it back.
-            batch: The batch as :func:`tally.ledger.batches.claim` returned it.
-            result: What was read, already checked against the plan.
+    @property
+    def open_set(self) -> Callable[[CountRequest], Any] | None:
+        """Opens what the counted lines of a range are written to in a Spark task; picklable.
 
-        Returns:
-            Whether this call committed it; False when it was committed before.
+        None when they are not kept. It is called for an attempt and sealed before the commit; what
+        an attempt has written that is not committed is never shown.
+        """
+        return None
+
+    def record(self, tx: Transaction, tables: Tables) -> None:
+        """Record where the pipeline's lines are, before its first batch is planned.
 
         Raises:
-            FencedError: A newer attempt owns the batch, it was abandoned, a partition's committed
-                offset is not the batch's first, or another replay came first.
-            DataLossError: What is about to be committed does not add up.
+            ConfigError: It has batches already, and keeps its lines elsewhere or not at all.
         """
+        record_rows_view(tx, tables, self.pipeline)
 
-    def violations(self, tx: Transaction, tables: Tables) -> Iterator[Violation]:
-        """Every difference between the results and what is kept of them per segment.
+    def check_place(self, tables: Tables) -> None:
+        """Raise unless lines are where they have been so far.
+
+        Raises:
+            ConfigError: ``delivery`` or ``rows_table`` has changed.
+        """
+        check_rows_view(tables, self.pipeline)
+
+    def commit(self, tx: Transaction, batch: Batch, result: Result) -> None:
+        """Decide, in the transaction that commits a batch, what its readers are to see.
 
         Args:
-            tx: A transaction with one consistent snapshot.
-            tables: The pipeline's tables.
+            tx: The ledger's transaction; the batch's row is locked, so no newer attempt can begin.
+            batch: The batch as it was claimed.
+            result: What was read, already checked against the plan.
+
+        Raises:
+            FencedError: What was written was dropped meanwhile.
+            DataLossError: It is not what was counted.
         """
+
+    def show(self) -> None:
+        """Show what committed batches have delivered, and take away what was replaced.
+
+        Safe at any time, by several processes at once: whoever plans or audits next does it when a
+        process is killed between its commit and this.
+
+        Raises:
+            TallyError: A server did not answer, or its tables are not as they should be.
+        """
+
+    def show_soon(self) -> None:
+        """The same after a commit; an error is logged, as the next plan shows it."""
+
+    def violations(self) -> list[Violation]:
+        """Every segment of which readers see something else than was counted."""
+        return []
+
+    def tidy(self) -> None:
+        """Delete what killed writers have left; daily."""

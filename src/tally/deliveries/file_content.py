@@ -18,10 +18,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tally.aggregates.counts import KeptLine
 from tally.deliveries.content import Found, Owner, Run, SetPlace
 from tally.deliveries.folder import OPEN, Folder, opened
 from tally.errors import ConfigError
-from tally.model import KeptLine
 from tally.mysql.transactions import Transaction
 
 LIST: Final = "_live/files.txt"

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tally.aggregates.counts import KeptLine
 from tally.config.names import KEPT_SUFFIX
 from tally.deliveries.content import Found, Owner, Run, SetPlace
 from tally.errors import ConfigError, StatementError
-from tally.model import KeptLine
 from tally.mysql.transactions import Transaction
 from tally.packaged import packaged
 

@@ -7,7 +7,7 @@ the result. A state only moves forward. Readers use a view, which knows the live
 what is replaced or what replaces it, and no line twice, whatever becomes of a task.
 
 The server may be another one than the ledger's. The ledger alone decides which sets are live
-(:mod:`tally.ledger.row_sets`); :mod:`tally.pipeline.publish` brings its decision here. What holds
+(:mod:`tally.ledger.row_sets`); :mod:`tally.deliveries.publish` brings its decision here. What holds
 the lines of a set is its :class:`tally.deliveries.content.Content`.
 """
 
@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tally.aggregates.counts import RowSet
 from tally.deliveries.content import PLACE, Found, KeptMinute, LineWriter, SetPlace, kept_minutes
 from tally.deliveries.set_tables import SetTables
-from tally.errors import DataLossError, FencedError, MySQLUnavailableError
-from tally.model import Batch, RowSet, Segment
-from tally.mysql.errors import CommitUnansweredError
-from tally.mysql.transactions import TRANSACTION_TRIES, T, Transaction
+from tally.errors import DataLossError, FencedError
+from tally.model import Batch, Segment
+from tally.mysql.transactions import T, Transaction
 
 _COMPARED_AT_ONCE: Final = 500
 _DROPPED_AT_ONCE: Final = 1_000
@@ -311,13 +311,4 @@ class SetStore(SetTables):
 
     def _until_answered(self, work: Callable[[Transaction], T]) -> T:
         """Run work that may be done twice, until its COMMIT is answered."""
-        for _ in range(TRANSACTION_TRIES):
-            try:
-                return self.database.run(work)
-            except CommitUnansweredError as error:
-                unanswered = error
-        raise MySQLUnavailableError(
-            f"the connection to the server of {self.view} broke at COMMIT {TRANSACTION_TRIES} "
-            "times in a row",
-            next_step="run it again once MySQL keeps its connections; it is safe",
-        ) from unanswered
+        return self.database.run_answered(work, what=f"what is written beside {self.view}")

@@ -8,9 +8,9 @@ from itertools import islice
 from typing import Final
 
 from tally.aggregates.aggregate import BYTES, LINES, TIME, Aggregate
+from tally.aggregates.counts import Contribution
 from tally.errors import DataLossError
 from tally.ledger.tables import Tables, listed, summed
-from tally.model import Contribution
 from tally.mysql.transactions import Parameters, Row, Transaction
 
 # Rows of one INSERT: enough to make round trips cheap, few enough for the driver's memory and

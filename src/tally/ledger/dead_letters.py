@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from tally.aggregates.counts import DeadLetter
 from tally.ledger.rows import partition_of
-from tally.model import Batch, DeadLetter, TopicPartition
+from tally.model import Batch, TopicPartition
 from tally.mysql.transactions import Parameters, Transaction
 
 # Limits of one INSERT; the one in bytes is for max_allowed_packet.

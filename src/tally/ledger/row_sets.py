@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tally.aggregates.aggregate import LINES, TIME
+from tally.aggregates.counts import RowSet
 from tally.config.pipeline import Pipeline
 from tally.errors import ConfigError, DataLossError, SchemaError
 from tally.ledger.tables import Tables
-from tally.model import Batch, RowSet, SegmentState, SegmentTotals
+from tally.model import Batch, SegmentState, SegmentTotals
 from tally.mysql.transactions import Transaction
 
 

@@ -12,7 +12,7 @@ from pymysql.cursors import DictCursor, SSDictCursor
 
 from tally.clock import Clock, SystemClock
 from tally.config.servers import MySQLSettings
-from tally.errors import MySQLUnavailableError, TransactionRetryError
+from tally.errors import MySQLUnavailableError, OutcomeUnknownError, TransactionRetryError
 from tally.mysql.connection import connect
 from tally.mysql.errors import CommitUnansweredError, our_errors, translate
 
@@ -168,6 +168,62 @@ class Database:
                     raise
                 self.clock.sleep(0.05 * 2**attempt)
         raise AssertionError("unreachable: the last try returns or raises")
+
+    def run_answered(
+        self,
+        work: Callable[[Transaction], T],
+        ask: Callable[[Transaction], T | None] = lambda _: None,
+        *,
+        what: str,
+        within_s: float = 0.0,
+        pause_s: float = 1.0,
+    ) -> T:
+        """Run ``work`` as :meth:`run` does, until it is known whether it was committed.
+
+        Args:
+            work: As for :meth:`run`.
+            ask: Called when the answer to COMMIT is lost, in a transaction that is rolled back.
+                Returns what ``work`` has returned where it was applied, and None where it was not:
+                then ``work`` is run again. It locks what ``work`` locks first: a server that still
+                works on the COMMIT holds that lock, so the answer is final. Without it, ``work``
+                may be done twice.
+            what: What is committed, for the messages: ``batch 7``.
+            within_s: Seconds for which an unreachable server is asked.
+            pause_s: Seconds between two questions.
+
+        Raises:
+            MySQLUnavailableError: The connection broke at every COMMIT, and none was applied.
+            OutcomeUnknownError: The server could not be asked in time.
+        """
+        for _ in range(TRANSACTION_TRIES):
+            try:
+                return self.run(work)
+            except CommitUnansweredError as error:
+                unanswered = error
+                if (outcome := self._asked(ask, what, within_s, pause_s)) is not None:
+                    return outcome
+        raise MySQLUnavailableError(
+            f"{what}: the connection broke at COMMIT {TRANSACTION_TRIES} times in a row, and "
+            "nothing was committed",
+            next_step="run it again once MySQL keeps its connections; it is safe",
+        ) from unanswered
+
+    def _asked(
+        self, ask: Callable[[Transaction], T | None], what: str, within_s: float, pause_s: float
+    ) -> T | None:
+        deadline = self.clock.monotonic() + within_s
+        while True:
+            try:
+                with self.transaction(keep=False) as tx:
+                    return ask(tx)
+            except (MySQLUnavailableError, TransactionRetryError) as error:
+                if self.clock.monotonic() > deadline:
+                    raise OutcomeUnknownError(
+                        f"{what}: the answer to COMMIT was lost, and MySQL does not say whether it "
+                        f"was applied: {error.what}",
+                        next_step="run it again once MySQL answers; it is safe",
+                    ) from error
+                self.clock.sleep(pause_s)
 
     def run_between_readers(self, work: Callable[[Transaction], None]) -> None:
         """Run DDL that can be run again, with short waits for tables that others read.

@@ -1,6 +1,6 @@
 """The plan of an ingest batch: its ranges follow from the ledger's and Kafka's offsets.
 
-Pure: imports neither Spark, Kafka, MySQL nor Airflow. :mod:`tally.pipeline.plan` supplies the
+Pure: imports neither Spark, Kafka, MySQL nor Airflow. :mod:`tally.counting.plan` supplies the
 facts, and :mod:`tally.ledger` records the plan.
 """
 

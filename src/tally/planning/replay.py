@@ -35,7 +35,7 @@ class Piece:
     """What is read."""
     replaces: tuple[int, ...] = ()
     """Live segments, by the ledger's key; all of them lie inside the range."""
-    uncounted: int = 0
+    never_counted: int = 0
     """Offsets of the range that no live segment holds."""
 
 
@@ -120,7 +120,7 @@ def plan_replay(
         tiles: By partition, in order: at least all tiles that touch a requested range.
         kafka: What Kafka says of the topics.
         offsets_per_range: The most offsets of one range, unless a single segment is larger.
-        sparse: Whether offsets may be missing anywhere. Counted and uncounted offsets are then not
+        sparse: Whether offsets may be missing anywhere. Counted and other offsets are then not
             read in one range: new records could hide that counted ones are gone.
         by_partition: Whether each batch has one range alone.
     """
@@ -260,24 +260,24 @@ def _parts(wide: OffsetRange, touched: Sequence[Tile], limit: int) -> Iterator[P
     """A piece for each segment, and pieces of at most ``limit`` offsets for what lies between."""
     at = wide.from_offset
     for tile in touched:
-        yield from _uncounted(wide.partition, at, tile.range.from_offset, limit)
+        yield from _never_counted(wide.partition, at, tile.range.from_offset, limit)
         yield Piece(range=tile.range, replaces=(tile.segment_id,))
         at = tile.range.until_offset
-    yield from _uncounted(wide.partition, at, wide.until_offset, limit)
+    yield from _never_counted(wide.partition, at, wide.until_offset, limit)
 
 
-def _uncounted(partition: TopicPartition, start: int, end: int, limit: int) -> Iterator[Piece]:
+def _never_counted(partition: TopicPartition, start: int, end: int, limit: int) -> Iterator[Piece]:
     for at in range(start, end, limit):
         until = min(end, at + limit)
         part = OffsetRange(partition=partition, from_offset=at, until_offset=until)
-        yield Piece(range=part, uncounted=part.offsets)
+        yield Piece(range=part, never_counted=part.offsets)
 
 
 def _join(parts: Sequence[Piece]) -> Piece:
     return Piece(
         range=replace(parts[0].range, until_offset=parts[-1].range.until_offset),
         replaces=tuple(i for part in parts for i in part.replaces),
-        uncounted=sum(part.uncounted for part in parts),
+        never_counted=sum(part.never_counted for part in parts),
     )
 
 

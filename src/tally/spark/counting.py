@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from tally.aggregates.counts import CountRequest, Counts
+from tally.aggregates.counts import Contribution, CountRequest, Counts, DeadLetter
 from tally.aggregates.gathering import Gathering
 from tally.aggregates.spool import Spool
 from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError
-from tally.model import Contribution, DeadLetter, OffsetRange
+from tally.model import OffsetRange
 from tally.spark.deadline import deadline
 from tally.spark.grouping import Grouping, with_parts
 from tally.spark.packages import check_arrow

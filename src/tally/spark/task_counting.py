@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from tally.aggregates.counts import CountRequest
+from tally.aggregates.counts import Contribution, CountRequest, DeadLetter
 from tally.aggregates.gathering import Gathering
 from tally.aggregates.spool import Spool
 from tally.aggregates.sums import sums_of_groups
 from tally.config.servers import KafkaSettings
 from tally.errors import ReadError, TallyError
-from tally.model import Contribution, DeadLetter, OffsetRange, SegmentTotals, TopicPartition
+from tally.model import OffsetRange, SegmentTotals, TopicPartition
 from tally.spark.grouping import Grouping
 from tally.spark.reading import read_ranges
 from tally.spark.task_work import OUTCOME_SCHEMA, OpenSet, TaskOutcome, TaskWork, Work

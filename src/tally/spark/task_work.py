@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Row
 
-from tally.aggregates.counts import CountRequest, Counts
+from tally.aggregates.counts import Contribution, CountRequest, Counts, DeadLetter, KeptLine, RowSet
 from tally.aggregates.gathering import Gathering
 from tally.aggregates.spool import Spool
 from tally.aggregates.sums import Sum
 from tally.errors import DataLossError, TallyError
-from tally.model import Contribution, DeadLetter, KeptLine, RowSet, SegmentTotals, TopicPartition
+from tally.model import SegmentTotals, TopicPartition
 from tally.spark.task_groups import Input, add_up
 
 Work = Callable[[CountRequest, Counts], Any]

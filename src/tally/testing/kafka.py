@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from tally.context import KafkaPort
 from tally.model import KafkaSnapshot, Record, TopicPartition, TopicRights
-from tally.pipeline.context import KafkaPort
 
 Alter = Callable[[KafkaSnapshot], KafkaSnapshot]
 """Takes Kafka's snapshot; returns the snapshot that is answered."""

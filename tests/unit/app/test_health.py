@@ -9,12 +9,12 @@ from tests.unit.values import P0, blank, kafka, known, pipeline, span
 from tally.app.health import Health, ProblemReason, problems_of, worst_of
 from tally.app.state import LedgerState, PipelineState
 from tally.app.surroundings import Surroundings
-from tally.app.views import ErrorView
 from tally.errors import KafkaUnavailableError
 from tally.ledger.decisions import LossRecord
 from tally.ledger.reading import BatchRecord
 from tally.ledger.row_sets import Unshown
 from tally.ledger.rules import Understood
+from tally.views import ErrorView
 
 NOW = datetime(2026, 11, 20, 14, 0, 30, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -11,10 +11,10 @@ from tally.app.health import Health, worst_of
 from tally.app.state import LedgerState, PipelineState
 from tally.app.status import StatusView, status_of
 from tally.app.surroundings import Surroundings
-from tally.app.views import ErrorView
 from tally.app.waiting import WaitingPartition, WaitingView
 from tally.errors import KafkaUnavailableError
 from tally.model import KafkaSnapshot, KnownTopic, Loss, LossCause
+from tally.views import ErrorView
 
 NOW = PipelineState(pipeline=pipeline(), now=AT, ledger=LedgerState(known={}))
 LOST = Loss(cause=LossCause.EXPIRED, range=span(1, 4))

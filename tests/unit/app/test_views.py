@@ -4,17 +4,17 @@ from dataclasses import replace
 
 from tests.unit.values import P0, batch, blank, span
 
-from tally.app.audit import RecountView, audit_view
 from tally.app.dead_letters import DeadLetterView
 from tally.app.minute_rules import Outdated
-from tally.app.plan import plan_view
-from tally.app.run import RanView, RunView, has_caught_up
-from tally.app.views import CountedRangeView, document
+from tally.audit.audit import AuditView, RecountView, joined
+from tally.audit.recount import Recount, Unchecked
+from tally.counting.outcomes import RanView, RunView
+from tally.counting.plan import Planned, plan_view
+from tally.counting.run import has_caught_up
 from tally.ledger.dead_letters import DeadLetterRecord
 from tally.ledger.invariants import Violation
-from tally.pipeline.audit import AuditReport
-from tally.pipeline.plan import Planned
-from tally.pipeline.recount import Recount, Unchecked
+from tally.model import SegmentTotals
+from tally.views import CountedRange, document
 
 RANGE = span(300, 310)
 NOTHING = Planned(pipeline="p", batches=(), resumed=False, new_ids=(), blocks=())
@@ -58,43 +58,51 @@ def test_no_continuation_line_is_called_well_formed() -> None:
     found = {}
     for of_batch in ((5, 0, 1, 2), (1, 0, 0, 1), (1, 0, 1, 0), (5, 1, 0, 0)):
         records, matched, malformed, left_out = of_batch
-        part = blank(
-            CountedRangeView,
+        totals = SegmentTotals(
             records=records,
             matched=matched,
+            unmatched=records - matched - malformed,
             malformed=malformed,
             continuations=left_out,
         )
-        ran = blank(RanView, ranges=(part,))
+        ran = blank(RanView, ranges=(CountedRange(range=RANGE, totals=totals),))
         found[of_batch] = RunView(pipeline="p", batches=(ran,), blocks=()).unmatched
     assert list(found.values()) == [2, 0, 0, 0]
 
 
 VIOLATION = Violation(check="tiling", where="alog/0", detail="hole: [3, 5)")
-HOLDS = AuditReport(
-    pipeline="p", partitions=1, segments=2, records=3, minutes=4, matched=5, violations=()
+HOLDS = AuditView(
+    pipeline="p",
+    holds=True,
+    partitions=1,
+    segments=2,
+    records=3,
+    minutes=4,
+    matched=5,
+    findings=(),
+    recount=None,
 )
-BROKEN = replace(HOLDS, violations=(VIOLATION,))
+BROKEN = replace(HOLDS, holds=False, findings=(VIOLATION,))
 COUNTED = Recount(segments=1, offsets=10, records=10, violations=(), unchecked=())
 OTHERWISE = replace(COUNTED, violations=(VIOLATION,))
 
 
 def test_an_audit_holds_only_if_neither_part_found_anything() -> None:
     """Violations in the ledger and in the recount are one list."""
-    assert document(audit_view(HOLDS))["holds"] is True
-    assert document(audit_view(BROKEN, COUNTED))["holds"] is False
-    shape = document(audit_view(HOLDS, OTHERWISE))
+    assert document(HOLDS)["holds"] is True
+    assert document(joined(BROKEN, COUNTED))["holds"] is False
+    shape = document(joined(HOLDS, OTHERWISE))
     assert shape["holds"] is False
     assert shape["findings"] == [{"check": "tiling", "where": "alog/0", "detail": "hole: [3, 5)"}]
-    assert audit_view(BROKEN, OTHERWISE).conclusion.startswith("2 violations")
+    assert joined(BROKEN, OTHERWISE).conclusion.startswith("2 violations")
 
 
 def test_an_audit_never_claims_more_than_it_looked_at() -> None:
     """Without a recount, and with gaps in it, the sentence and the document say so."""
-    assert "--recount" in audit_view(HOLDS).conclusion
-    assert "record for record" in audit_view(HOLDS, COUNTED).conclusion
+    assert "--recount" in HOLDS.conclusion
+    assert "record for record" in joined(HOLDS, COUNTED).conclusion
     gap = Unchecked(range=RANGE, cause="retention")
-    gaps = audit_view(HOLDS, replace(COUNTED, unchecked=(gap,)))
+    gaps = joined(HOLDS, replace(COUNTED, unchecked=(gap,)))
     assert "all that could be compared" in gaps.conclusion
     partly = document(gaps)["recount"]
     assert partly["complete"] is False
@@ -110,11 +118,11 @@ def test_a_recount_that_compared_nothing_is_a_finding() -> None:
     """Of another cluster, say; a pipeline that has counted nothing has nothing to prove."""
     gap = Unchecked(range=RANGE, cause="another cluster")
     none = replace(COUNTED, segments=0, offsets=0, records=0)
-    view = audit_view(HOLDS, replace(none, unchecked=(gap,)))
+    view = joined(HOLDS, replace(none, unchecked=(gap,)))
     assert not view.holds
     assert [(f.check, f.where) for f in view.findings] == [("recount", "p")]
     assert "another cluster" in view.findings[0].detail
-    assert audit_view(HOLDS, none).holds
+    assert joined(HOLDS, none).holds
 
 
 def test_run_all_continues_after_a_batch_that_was_cut_or_planned_earlier() -> None:

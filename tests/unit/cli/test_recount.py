@@ -4,10 +4,9 @@ from typing import Any
 
 from tests.unit.values import P0, blank, kafka, span, totals
 
-from tally.ledger.segments import SegmentRecord
-from tally.model import EMPTY_TOTALS, DeadLetter, KnownTopic, Position
-from tally.pipeline.chunks import SEGMENTS_PER_RANGE, Chunk, join_segments, rounds, why_not_held
-from tally.pipeline.differences import (
+from tally.aggregates.counts import DeadLetter
+from tally.audit.chunks import SEGMENTS_PER_RANGE, Chunk, join_segments, rounds, why_not_held
+from tally.audit.differences import (
     Letter,
     Rows,
     before_start,
@@ -15,6 +14,8 @@ from tally.pipeline.differences import (
     letter_differences,
     not_compared,
 )
+from tally.ledger.segments import SegmentRecord
+from tally.model import EMPTY_TOTALS, KnownTopic, Position
 
 
 def segment(from_offset: int, until_offset: int, partition: int = 0, **facts: Any) -> SegmentRecord:

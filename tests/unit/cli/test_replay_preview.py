@@ -9,27 +9,27 @@ from rich.console import Console
 from tests.unit.values import P0, batch, blank, span, totals
 
 from tally.app.batches import BatchView, SegmentView
-from tally.app.preview import PreviewView, duration, preview_view
-from tally.app.replays import ReplayOutcome
-from tally.app.run import RanView
-from tally.app.views import CountedRangeView, document
 from tally.cli.batches import REPLACES
 from tally.cli.replay_preview import question, show_preview
 from tally.cli.replay_running import batch_line, summary
 from tally.cli.ui.output import Output
+from tally.counting.batch import Ran
+from tally.counting.outcomes import RanView
 from tally.ledger.replacements import Changes, Replaced
 from tally.model import BatchKind, BatchState, ReplayState
-from tally.pipeline.replay_plan import Preview
-from tally.pipeline.run import Ran
 from tally.planning.replay import Piece, Refusal, ReplayPlan
+from tally.replay.preview import Preview
+from tally.replay.preview_view import PreviewView, duration, preview_view
+from tally.replay.run import ReplayOutcome
+from tally.views import CountedRange, document
 
 Captured = pytest.CaptureFixture[str]
 
 PLAN = ReplayPlan(
     asked=(span(310, 320), span(340, 341)),
     batches=(
-        (Piece(range=span(300, 330), replaces=(1, 2), uncounted=0),),
-        (Piece(range=span(330, 350), replaces=(3,), uncounted=5),),
+        (Piece(range=span(300, 330), replaces=(1, 2), never_counted=0),),
+        (Piece(range=span(330, 350), replaces=(3,), never_counted=5),),
     ),
 )
 
@@ -88,7 +88,7 @@ def test_a_preview_fits_a_terminal_of_eighty_columns(capsys: Captured) -> None:
     """No range of millions of offsets is broken over two lines."""
     out = Output(open_console=lambda: Console(force_terminal=True, no_color=True, width=80))
     base = 4_000_000
-    read = Piece(range=span(base + 300, base + 350), replaces=(1, 2, 3), uncounted=0)
+    read = Piece(range=span(base + 300, base + 350), replaces=(1, 2, 3), never_counted=0)
     plan = ReplayPlan(
         asked=(span(base + 310, base + 320), span(base + 340, base + 341)), batches=((read,),)
     )
@@ -102,7 +102,9 @@ def test_a_preview_fits_a_terminal_of_eighty_columns(capsys: Captured) -> None:
 
 def test_a_first_backfill_replaces_nothing_and_says_so(capsys: Captured) -> None:
     """The question differs as well."""
-    plan = ReplayPlan(asked=(span(0, 10),), batches=((Piece(range=span(0, 10), uncounted=10),),))
+    plan = ReplayPlan(
+        asked=(span(0, 10),), batches=((Piece(range=span(0, 10), never_counted=10),),)
+    )
     first = preview(plan, minutes=0, first_minute=None, last_minute=None, seconds=None, notes=())
     assert shown(capsys, first)[3:] == [
         "to be read      10 offsets, 10 of them never counted",
@@ -118,7 +120,7 @@ def test_a_first_backfill_replaces_nothing_and_says_so(capsys: Captured) -> None
 def test_a_preview_of_very_many_ranges_stays_readable(capsys: Captured) -> None:
     """Fifty rows, the number of the others, and never a cell of a hundred ranges."""
     apart = tuple(span(10 * n, 10 * n + 5) for n in range(70))
-    plan = ReplayPlan(asked=apart, batches=tuple((Piece(range=r, uncounted=5),) for r in apart))
+    plan = ReplayPlan(asked=apart, batches=tuple((Piece(range=r, never_counted=5),) for r in apart))
     assert "and 20 more: --json has all of them" in shown(capsys, preview(plan))
     whole = replace(plan, batches=((Piece(range=span(0, 700), replaces=(1,)),),))
     assert "70 ranges" in shown(capsys, preview(whole))[2]
@@ -198,5 +200,5 @@ def test_what_a_batch_replaces_is_named_by_its_batches() -> None:
         ranges = tuple(blank(SegmentView, replaces=(one,)) for one in replaced)
         assert blank(BatchView, ranges=ranges).replaced == told
     # Nothing read is not zero records.
-    assert CountedRangeView.counted(span(0, 10), None).records is None
+    assert document(CountedRange(range=span(0, 10), totals=None))["records"] is None
     assert REPLACES.keys() == set(BatchState)

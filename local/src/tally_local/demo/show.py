@@ -9,9 +9,10 @@ from typing import Final
 
 import click
 
-from tally.app.context import open_context
+from tally.audit.audit import AuditView, audit
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
+from tally.context import Context, open_context
 from tally.errors import EXIT_FINDINGS, EXIT_OK, StackError
 from tally.formatting import plural
 from tally.ledger import positions
@@ -20,8 +21,6 @@ from tally.ledger.results import lines_by_minute
 from tally.ledger.segments import SegmentRecord, segments_of
 from tally.ledger.tables import Tables
 from tally.model import TopicPartition
-from tally.pipeline.audit import AuditReport, audit_ledger
-from tally.pipeline.context import Context
 from tally_local.demo.airflow_api import AirflowApi
 from tally_local.demo.commits import Commits
 from tally_local.demo.traffic import Traffic
@@ -171,7 +170,7 @@ def _commits(stack: Stack, ctx: Context, *, patience_s: float) -> Iterator[Batch
 
 def _conclude(ctx: Context, pipeline: Pipeline, traffic: Traffic, before: Mapping[str, int]) -> int:
     """Print the last rows, the audit's conclusion and the producer's own count."""
-    verdict = audit_ledger(ctx, pipeline.name)
+    verdict = audit(ctx, pipeline.name)
     comparison = _compare(ctx, pipeline, traffic, before)
     _say(f"\nlast rows of {pipeline.table}:")
     for minute, count in _counted(ctx, pipeline, last=LAST_ROWS).items():
@@ -230,13 +229,13 @@ def commit_line(batch: BatchRecord, segments: list[SegmentRecord]) -> str:
     )
 
 
-def _verdict_line(verdict: AuditReport) -> str:
+def _verdict_line(verdict: AuditView) -> str:
     if verdict.holds:
         return (
             f"audit: holds ({verdict.segments:,} segments, {verdict.records:,} records, "
             f"{verdict.matched:,} matched in {plural(verdict.minutes, 'minute')})"
         )
-    details = "\n".join(f"  {f.check}: {f.where}: {f.detail}" for f in verdict.violations)
+    details = "\n".join(f"  {f.check}: {f.where}: {f.detail}" for f in verdict.findings)
     return f"audit: DOES NOT HOLD\n{details}"
 
 

@@ -37,10 +37,9 @@ from tally.airflow.console.query import Query
 from tally.airflow.console.request_limit import RequestLimit
 from tally.airflow.console.runs import TASKS_MAX, find_run
 from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
-from tally.app.context import console_context
 from tally.app.overview import PipelineSummary, overview
 from tally.app.surroundings import Surroundings, engine_error
-from tally.app.views import ErrorView
+from tally.context import Context, console_context
 from tally.errors import (
     ConfigError,
     TallyError,
@@ -49,7 +48,7 @@ from tally.errors import (
     UsageError,
 )
 from tally.mysql.pool import ConnectionPool
-from tally.pipeline.context import Context
+from tally.views import ErrorView
 
 log = logging.getLogger(__name__)
 

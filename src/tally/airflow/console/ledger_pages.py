@@ -23,10 +23,10 @@ from tally.airflow.console.query import (
 from tally.airflow.policies import REPLAY_SUFFIX
 from tally.app.batches import batch, batches
 from tally.app.dead_letters import dead_letters, reasons
+from tally.context import Context
 from tally.ledger.dead_letters import Among
 from tally.lines.format import MalformedReason
 from tally.model import BatchKind, BatchState
-from tally.pipeline.context import Context
 
 
 def batches_page(ctx: Context, pipeline: str, query: Query) -> Page:

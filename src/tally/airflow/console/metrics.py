@@ -28,11 +28,11 @@ from tally.app.measurements import (
 )
 from tally.app.overview import PipelineSummary
 from tally.app.surroundings import Surroundings
-from tally.app.views import ErrorView
 from tally.app.waiting import WaitingView, waiting
 from tally.config.servers import ConsoleSettings
+from tally.context import Context
 from tally.errors import ConfigError, TallyError
-from tally.pipeline.context import Context
+from tally.views import ErrorView
 
 log = logging.getLogger(__name__)
 

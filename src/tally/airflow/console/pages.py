@@ -15,10 +15,9 @@ from tally.app.columns import PLACE, Column
 from tally.app.minutes import MINUTE, minute, minutes
 from tally.app.status import PartitionStatus, StatusView, status
 from tally.app.surroundings import Surroundings
-from tally.app.views import span_of
 from tally.app.waiting import waiting
+from tally.context import Context
 from tally.model import BatchKind
-from tally.pipeline.context import Context
 
 STRIPS_MAX: Final = 1_000
 """Partitions of which a page shows strips; the table has all."""
@@ -32,7 +31,7 @@ BARS: Final = (
 PARTS: Final = (
     Column("lines", "lines"),
     PLACE,
-    Column("offsets", "offsets", of=lambda part: span_of(part.range)),
+    Column("offsets", "offsets", of=lambda part: part.range.span),
     Column("batch_id", "batch"),
     Column(
         "counted_by",

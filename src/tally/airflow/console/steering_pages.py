@@ -19,10 +19,10 @@ from tally.airflow.replay_tasks import PREVIEW, REPLAY_KEY, REQUEST, SHOWN_KEY
 from tally.app import columns
 from tally.app.batches import RUN_BATCHES_MAX, run_batches
 from tally.app.columns import Column
-from tally.app.decisions import losses
-from tally.app.replays import ReplayOutcome, replay_outcome, replays
+from tally.context import Context
 from tally.errors import StatementError, UsageError
-from tally.pipeline.context import Context
+from tally.losses.losses import losses
+from tally.replay.run import ReplayOutcome, list_replays, replay_outcome
 
 AUDITS: Final = 10
 """Audits that are listed."""
@@ -42,7 +42,7 @@ def replay_page(ctx: Context, pipeline: str, query: Query) -> Page:
     what = query.get("what", "minutes")
     if what not in CHOICES:  # without a choice the DAG would take its own default, everything
         raise UsageError(f"what = {what!r} is not known", next_step=f"one of {', '.join(CHOICES)}")
-    found = replays(ctx, pipeline, limit=ROWS).replays
+    found = list_replays(ctx, pipeline, limit=ROWS).replays
     return Page(
         template="replay.html",
         title="Replay",

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from tally.app.context import open_context
 from tally.app.doctor.diagnosis import Diagnosis, DoctorView, FailedError, fail, ok, skip
 from tally.app.doctor.machine import (
     check_airflow,
@@ -21,8 +20,8 @@ from tally.app.surroundings import Surroundings, ask_airflow, is_configured, sur
 from tally.config.complaints import CORRECT_THEM
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
+from tally.context import Context, open_context
 from tally.errors import ConfigError, TallyError
-from tally.pipeline.context import Context
 
 CONFIG = "config.valid"
 NEEDED = frozenset({"mysql.reachable", "mysql.tables", "kafka.reachable"})

@@ -6,20 +6,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tally.app.context import console_context
 from tally.app.doctor.diagnosis import Diagnosis, asked, fail, ok, skip, warn
-from tally.app.migrate import missing
 from tally.config.names import RESERVED_TABLES, RIGHTS
 from tally.config.pipeline import Pipeline
 from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
+from tally.context import Context, console_context
 from tally.errors import AccessDeniedError
 from tally.ledger.dead_letters import DEAD_LETTER_BYTES_PER_INSERT
 from tally.ledger.shapes import writable_columns
+from tally.maintenance.migrate import missing
 from tally.model import KafkaSnapshot, TopicRights
 from tally.mysql.transactions import Database, Row, Transaction, server_facts
 from tally.mysql.versions import SERVER_NEEDED, is_supported
-from tally.pipeline.context import Context
 
 # An INSERT carries escaped bytes, at most twice as many, and its own SQL text.
 _ESCAPED: Final = 2

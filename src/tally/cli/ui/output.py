@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import click
 
-from tally.app.views import View, document
 from tally.errors import TallyError
 from tally.formatting import printable
+from tally.views import View, document
 
 if TYPE_CHECKING:  # slow to import; only tables and bars need it
     from rich.console import Console

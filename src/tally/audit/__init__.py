@@ -1,0 +1,1 @@
+"""The audit: whether the ledger, the result and Kafka agree."""

@@ -1,0 +1,1 @@
+"""Counting a minute: plan, claim, read, check, commit."""

@@ -1,0 +1,223 @@
+"""Running a batch: claim, read and count, check, commit.
+
+:func:`run_batch` can be called again at any time, by any process, and never counts a line twice.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tally.aggregates.counts import CountRequest, Counts
+from tally.aggregates.fingerprint import fingerprint
+from tally.config.names import mirror_group
+from tally.config.pipeline import Pipeline
+from tally.context import Context
+from tally.counting.checks import check_no_record_lost, check_still_served, check_understood
+from tally.counting.commit import commit_once
+from tally.deliveries.contract import Result
+from tally.errors import DataLossError, RecordsMissingError, TallyError
+from tally.ledger import batches, positions
+from tally.ledger.contributions import rows_replaced
+from tally.ledger.row_sets import ledger_id
+from tally.ledger.tables import tables_of
+from tally.model import (
+    Batch,
+    BatchKind,
+    BatchState,
+    Loss,
+    LossCause,
+    OffsetRange,
+    SegmentTotals,
+    TopicPartition,
+)
+from tally.mysql.transactions import Transaction
+from tally.planning.ingest import overtaken
+from tally.planning.serving import is_of_generation
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ran:
+    """The outcome of a batch."""
+
+    batch: Batch
+    """The batch as it was claimed; as the ledger has it when it was committed before."""
+    committed: bool
+    """Whether this call committed it; False when it was committed before."""
+    totals: dict[TopicPartition, SegmentTotals]
+    """What each range held; empty when it was committed before."""
+    seconds: float
+    """From the claim to the commit."""
+
+
+def run_batch(ctx: Context, batch_id: int) -> Ran:
+    """Count a planned batch and commit it; nothing happens when it is committed already.
+
+    Args:
+        ctx: What is needed from outside; a reader is opened only when there is something to read.
+        batch_id: The ledger's key of the batch.
+
+    Raises:
+        UnknownBatchError: The ledger has no such batch.
+        FencedError: A newer attempt owns the batch, or it was abandoned.
+        RecordsMissingError: Offsets of the batch hold no record. An ingest batch is abandoned, and
+            the partitions with holes are blocked; the next plan reads the others.
+        DataLossError: What Kafka served is not what was planned.
+        RetryableError: A server did not answer; run the batch again.
+    """
+    begun = ctx.clock.monotonic()
+    batch = ctx.database.run(lambda tx: batches.claim(tx, batch_id, ctx.requester.name))
+    pipeline = ctx.settings.pipeline(batch.pipeline)
+    if batch.state is BatchState.COMMITTED:
+        return Ran(batch=batch, committed=False, totals={}, seconds=0.0)
+
+    try:
+        return _count_and_commit(ctx, batch, pipeline, begun)
+    except BaseException as error:
+        end_attempt(ctx, batch, pipeline, error)
+        raise
+
+
+def end_attempt(ctx: Context, batch: Batch, pipeline: Pipeline, error: BaseException) -> None:
+    """Record that an attempt has failed, so that the next plan need not wait; best effort.
+
+    Where offsets hold no record, an ingest batch is abandoned and its partitions with holes are
+    blocked. A replay's error says what comes next instead.
+
+    Args:
+        ctx: What is needed from outside.
+        batch: The batch as it was claimed.
+        pipeline: Its settings.
+        error: Why it was not committed.
+    """
+    if isinstance(error, DataLossError) and batch.kind is not BatchKind.INGEST:
+        # No plan goes on without the records: a replay's ranges are what was asked for.
+        error.next_step = (
+            f"give it up, what was counted stays: tally abandon {batch.batch_id} --reason '…'"
+        )
+    elif isinstance(error, RecordsMissingError):
+        _block_missing(ctx, batch, pipeline, error)
+        return
+    _release(ctx, batch)
+
+
+def _block_missing(
+    ctx: Context, batch: Batch, pipeline: Pipeline, error: RecordsMissingError
+) -> None:
+    """Abandon the batch and record its ranges with holes as losses, so that the others are read."""
+
+    def work(tx: Transaction) -> None:
+        positions.lock_pipeline(tx, pipeline.name, pipeline.table)
+        now = batches.find_batch(tx, batch.batch_id, lock=True)
+        if (now.state, now.claim) != (BatchState.PLANNED, batch.claim):
+            return
+        reason = f"it can no longer be counted: {error.what}"[:1000]
+        batches.abandon(tx, batch.batch_id, by=ctx.requester.name, reason=reason)
+        known = positions.known_topics(tx, pipeline.name)
+        for segment in batch.segments:
+            topic = known[segment.range.partition.topic]
+            # An adoption of another generation meanwhile has decided about this range.
+            decided = not is_of_generation(segment, topic) or overtaken([segment], known)
+            if segment.range in error.ranges and not decided:
+                loss = Loss(cause=LossCause.MISSING, range=segment.range)
+                positions.record_loss(tx, topic.incarnation_id, loss)
+
+    try:
+        ctx.database.run(work)
+    except TallyError as failure:
+        # The batch stays planned: its next run finds the same holes and tries again.
+        log.warning("batch_not_abandoned", extra={"batch": batch.batch_id, "cause": failure.what})
+
+
+def _count_and_commit(ctx: Context, batch: Batch, pipeline: Pipeline, begun: float) -> Ran:
+    request = count_request(ctx, batch, pipeline)
+    with ctx.open_reader() as reader, reader.count(request) as counts:
+        committed = commit_counts(ctx, batch, pipeline, counts)
+        seconds = ctx.clock.monotonic() - begun
+        totals = counts.totals
+    if not committed:
+        return ran_by_another(ctx, batch, seconds)
+    if batch.kind is BatchKind.INGEST:
+        mirror_offsets(ctx, pipeline.name, request.ranges)
+    return Ran(batch=batch, committed=True, totals=totals, seconds=seconds)
+
+
+def ran_by_another(ctx: Context, batch: Batch, seconds: float) -> Ran:
+    """The outcome of a batch that the attempt has committed which overtook this one."""
+    with ctx.database.transaction(read_only=True) as tx:
+        ledgers = batches.find_batch(tx, batch.batch_id)
+    return Ran(batch=ledgers, committed=False, totals={}, seconds=seconds)
+
+
+def count_request(ctx: Context, batch: Batch, pipeline: Pipeline) -> CountRequest:
+    """What is read for a claimed batch."""
+    return CountRequest(
+        pipeline=pipeline,
+        ranges=[segment.range for segment in batch.segments],
+        batch=batch,
+        rows_before=_rows_before(ctx, batch, pipeline),
+    )
+
+
+def commit_counts(ctx: Context, batch: Batch, pipeline: Pipeline, counts: Counts) -> bool:
+    """Check what was read of a batch against Kafka and the ledger, and commit it.
+
+    Args:
+        ctx: What is needed from outside; no reader is.
+        batch: The batch as it was claimed.
+        pipeline: Its settings.
+        counts: What was found in all of its ranges, checked against them.
+
+    Returns:
+        Whether this call committed it; False when it was committed before.
+
+    Raises:
+        TallyError: As :func:`run_batch`; nothing was committed.
+    """
+    read_at = ctx.clock.now()
+    check_still_served(ctx, pipeline, batch)
+    check_no_record_lost(ctx, batch, pipeline, counts.totals)
+    check_understood(ctx, pipeline, batch, counts)
+    result = Result(
+        totals=counts.totals,
+        contributions=counts.contributions,
+        dead_letters=counts.dead_letters,
+        version=ctx.requester.version,
+        format_fingerprint=fingerprint(pipeline),
+        row_set=counts.row_set,
+        read_at=read_at,
+    )
+    return commit_once(ctx, batch, pipeline, result)
+
+
+def _rows_before(ctx: Context, batch: Batch, pipeline: Pipeline) -> int:
+    if batch.kind is not BatchKind.REPLAY or not pipeline.labels:  # only labels have a limit
+        return 0
+    with ctx.database.transaction(read_only=True) as tx:
+        return rows_replaced(tx, tables_of(tx, batch.pipeline), batch.batch_id)
+
+
+def _release(ctx: Context, batch: Batch) -> None:
+    """Record that the attempt has failed, so that the next plan need not wait; best effort."""
+    # One try without a long wait for a lock: the plan's own timeout has the same effect.
+    try:
+        with ctx.database.adjusted(lock_wait_timeout_s=1).transaction() as tx:
+            batches.release(tx, batch)
+    except TallyError as error:
+        log.warning("batch_not_released", extra={"batch": batch.batch_id, "cause": error.what})
+
+
+def mirror_offsets(ctx: Context, pipeline: str, ranges: Sequence[OffsetRange]) -> None:
+    """Show the committed offsets to lag tools, with the ledger's id beside each.
+
+    Best effort after the commit: an error is logged and changes nothing.
+    """
+    topics = {r.partition.topic for r in ranges}
+    try:
+        with ctx.database.transaction(read_only=True) as tx:
+            offsets, ledger = positions.current_offsets(tx, pipeline), ledger_id(tx)
+        mirrored = {p: o for p, o in offsets.items() if p.topic in topics}
+        ctx.kafka.commit_offsets(mirror_group(pipeline), mirrored, ledger)
+    except TallyError as error:
+        log.warning("offsets_not_mirrored", extra={"pipeline": pipeline, "cause": error.what})

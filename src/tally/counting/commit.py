@@ -1,0 +1,146 @@
+"""Committing a batch exactly once: one transaction, whose steps are those of docs/exactly-once.md.
+
+:mod:`tally.ledger.commit` has what fences and compares; here is the order, and what is asked when
+the answer to COMMIT is lost.
+"""
+
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Final
+
+from tally.aggregates.aggregate import Aggregate
+from tally.config.pipeline import Pipeline
+from tally.context import Context
+from tally.deliveries.contract import Delivery, Result
+from tally.deliveries.kept_lines import delivery_of
+from tally.errors import SchemaError
+from tally.ledger.batches import find_batch
+from tally.ledger.commit import (
+    check_written,
+    lock_attempt,
+    mark_committed,
+    mark_live,
+    move_offsets,
+)
+from tally.ledger.contributions import (
+    add_to_result,
+    insert_contributions,
+    rows_of,
+    surplus,
+    take_from_result,
+)
+from tally.ledger.dead_letters import replace_dead_letters
+from tally.ledger.replay_state import settle_replay
+from tally.ledger.supersede import supersede
+from tally.ledger.tables import Tables, check_tables, tables_of
+from tally.model import Batch, BatchKind
+from tally.mysql.transactions import Parameters, Transaction
+
+ROWS_WATCHED: Final = 8
+"""Rows of a batch by which a commit sees that something else writes into the result, too."""
+
+
+def commit_once(ctx: Context, batch: Batch, pipeline: Pipeline, result: Result) -> bool:
+    """Commit the batch; when the answer to COMMIT is lost, ask the ledger whether it was applied.
+
+    Returns:
+        Whether this call committed it; False when it was committed before.
+
+    Raises:
+        FencedError: A newer attempt owns the batch, or it was abandoned.
+        MySQLUnavailableError: The connection broke at every COMMIT, and the ledger says that none
+            was applied.
+        OutcomeUnknownError: The ledger could not be asked in time.
+        TallyError: As :func:`commit_in`.
+    """
+    delivery = delivery_of(ctx, pipeline)
+
+    def ask(tx: Transaction) -> bool | None:
+        if lock_attempt(tx, batch):
+            return None  # it was rolled back, and the batch is still ours
+        # False when another attempt has committed it since.
+        return find_batch(tx, batch.batch_id).claim == batch.claim
+
+    return ctx.database.run_answered(
+        lambda tx: commit_in(tx, delivery, batch, result),
+        ask,
+        what=f"batch {batch.batch_id}",
+        within_s=ctx.patience.outcome_s,
+        pause_s=ctx.patience.doubt_pause_s,
+    )
+
+
+def commit_in(tx: Transaction, delivery: Delivery, batch: Batch, result: Result) -> bool:
+    """Make a batch's contributions part of the result, and move offsets or replace old counts.
+
+    Steps, all in the caller's transaction at READ COMMITTED, which is run again from its start when
+    the server has rolled it back:
+
+    1. lock the batch's row; it must be planned and of our attempt,
+    2. ingest: move every partition's committed offset from its segment's start to its end, or none;
+       replay: supersede every segment that it was planned to replace, or none,
+    3. write the contributions, and add to the result what they differ by from those they replace,
+    4. write the dead letters, and delete those of replaced segments,
+    5. mark the segments live and the batch committed; kept lines must be safe by then.
+
+    Returns:
+        Whether this call committed it; False when it was committed before.
+
+    Raises:
+        ConfigError: The pipeline counts into another table, or keeps its lines elsewhere.
+        SchemaError: A label has no column yet, or something else, such as a trigger, changes what
+            is written into the result.
+        FencedError: A newer attempt owns the batch, it was abandoned, a partition's committed
+            offset is not the batch's first, or another replay came first.
+        DataLossError: What is about to be committed does not add up. Nothing is changed by any.
+    """
+    # 1
+    if not lock_attempt(tx, batch):
+        return False
+    pipeline = delivery.pipeline
+    tables = tables_of(tx, batch.pipeline)
+    check_tables(tx, tables, pipeline)
+    delivery.check_place(tables)
+    rows = _rows(batch, pipeline, tables, result)
+    watched = list(islice(rows, ROWS_WATCHED))
+    before = surplus(tx, tables, batch.pipeline, watched)
+    # 2
+    if batch.kind is BatchKind.INGEST:
+        move_offsets(tx, batch)
+    else:
+        supersede(tx, batch)
+    # 3
+    insert_contributions(tx, tables, chain(watched, rows))
+    add_to_result(tx, tables, batch.batch_id)
+    if batch.kind is BatchKind.REPLAY:
+        take_from_result(tx, tables, batch.batch_id)
+    # 4
+    replace_dead_letters(tx, batch, result.dead_letters)
+    # 5
+    mark_live(tx, batch, result.totals)
+    check_written(tx, tables, batch.batch_id)
+    if surplus(tx, tables, batch.pipeline, watched) != before:
+        raise SchemaError(
+            f"batch {batch.batch_id}: {tables.result} gains other sums than were counted: "
+            "something else, such as a trigger, changes what is written into it",
+            next_step=f"drop what the statement show triggers like '{tables.result}' lists in "
+            "MySQL; nothing was committed, and the next run counts",
+        )
+    delivery.commit(tx, batch, result)
+    mark_committed(
+        tx,
+        batch,
+        result.version,
+        result.format_fingerprint,
+        result.read_at,
+        dense=not pipeline.is_sparse,
+    )
+    if batch.replay_id is not None:
+        settle_replay(tx, batch.replay_id)
+    return True
+
+
+def _rows(batch: Batch, pipeline: Pipeline, tables: Tables, result: Result) -> Iterator[Parameters]:
+    segment_ids = {s.range.partition: s.segment_id for s in batch.segments}
+    for counted, key, sums in rows_of(tables, Aggregate.of(pipeline), result.contributions):
+        yield (segment_ids[counted.partition], *key, *sums)

@@ -1,0 +1,343 @@
+"""Planning what a minute counts: fixing the ranges that it reads, before anything is read."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+
+from tally.config.names import mirror_group
+from tally.config.pipeline import Pipeline
+from tally.context import Context
+from tally.deliveries.kept_lines import delivery_of
+from tally.errors import AccessDeniedError
+from tally.formatting import plural
+from tally.ledger import batches, positions
+from tally.ledger.row_sets import ledger_id
+from tally.ledger.tables import check_prepared, tables_of
+from tally.model import (
+    Batch,
+    BatchKind,
+    BatchState,
+    KafkaSnapshot,
+    KnownTopic,
+    OffsetRange,
+    TopicPartition,
+)
+from tally.mysql.transactions import Transaction
+from tally.planning.blocks import Block, blocked_error
+from tally.planning.ingest import (
+    beside,
+    first_offsets,
+    overtaken,
+    plan_ingest,
+    unreadable,
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planned:
+    """The outcome of planning."""
+
+    pipeline: str
+    """The pipeline."""
+    batches: tuple[Batch, ...]
+    """What is to be run: at most one batch, or one of each partition; none when nothing is new."""
+    resumed: bool
+    """Whether one of them was planned before and is resumed."""
+    blocks: tuple[Block, ...]
+    """What is not read, and why."""
+    new_ids: tuple[int, ...] = ()
+    """Those of them that were planned now."""
+    abandoned: tuple[str, ...] = ()
+    """Why an open batch was abandoned; empty when none was."""
+
+    @property
+    def batch(self) -> Batch | None:
+        """The batch to run, of a pipeline that has one at a time; None when nothing is new."""
+        if len(self.batches) > 1:
+            raise ValueError(f"{self.pipeline} has {len(self.batches)} open batches")
+        return self.batches[0] if self.batches else None
+
+
+def plan_batch(ctx: Context, name: str, *, dry_run: bool = False) -> Planned:
+    """Plan the pipeline's next batch, or resume the open one; or those of its partitions.
+
+    Safe to call at any time and concurrently: the ledger serialises planners, and there is at most
+    one open ingest batch, or one of each partition. With ``dry_run`` the answer is the same and
+    nothing is written; the id of a new batch is then not valid.
+
+    Raises:
+        UnknownPipelineError: No such pipeline is configured.
+        RetryableError: Kafka or MySQL did not answer; nothing was written.
+        ConfigError: The pipeline has counted into another table, or by another measure.
+        OperatorError: The schema is not migrated, a label has no column yet, or access is denied.
+    """
+    pipeline = ctx.settings.pipeline(name)
+    if not dry_run:  # an earlier run may have been killed between its commit and this
+        delivery_of(ctx, pipeline).show()
+    for tries_left in reversed(range(ctx.patience.doubt_tries)):
+        work = partial(
+            _plan,
+            ctx=ctx,
+            facts=_ask_kafka(ctx, pipeline),
+            believe=not tries_left,
+        )
+        planned = ctx.database.run(work, dry_run=dry_run)
+        if planned is not None:
+            return planned
+        ctx.clock.sleep(ctx.patience.doubt_pause_s)
+    raise AssertionError("unreachable: the last plan is believed")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Facts:
+    """What one try at a plan knows besides the ledger."""
+
+    pipeline: Pipeline
+    snapshot: KafkaSnapshot
+    starts: dict[TopicPartition, int] | None
+    counted_before: frozenset[str]
+    now: datetime
+
+
+def _ask_kafka(ctx: Context, pipeline: Pipeline) -> _Facts:
+    """Ask Kafka for everything, before the planning transaction takes its locks."""
+    with ctx.database.transaction(read_only=True) as tx:
+        known = positions.known_topics(tx, pipeline.name)
+        open_batches = batches.find_open_ingest(tx, pipeline.name)
+    open_topics = {s.range.partition.topic for b in open_batches for s in b.segments}
+    snapshot = ctx.kafka.snapshot(
+        sorted({*pipeline.topics, *open_topics}),
+        read_committed=pipeline.reads_committed,
+    )
+    new = [topic for topic in pipeline.topics if topic not in known]
+    starts = _starts(ctx, pipeline, snapshot, new) if new else {}
+    return _Facts(
+        pipeline=pipeline,
+        snapshot=snapshot,
+        starts=starts,
+        counted_before=_counted_before(ctx, pipeline, new),
+        now=ctx.clock.now(),
+    )
+
+
+def _counted_before(ctx: Context, pipeline: Pipeline, new: Sequence[str]) -> frozenset[str]:
+    """New topics of which this ledger has mirrored offsets: it was restored since.
+
+    Whoever may not read the group is not warned.
+    """
+    if not new:
+        return frozenset()
+    with ctx.database.transaction(read_only=True) as tx:
+        ledger = ledger_id(tx)
+    try:
+        notes = ctx.kafka.notes_of(mirror_group(pipeline.name))
+    except AccessDeniedError as error:
+        log.warning("mirror_not_read", extra={"pipeline": pipeline.name, "cause": error.what})
+        return frozenset()
+    return frozenset(p.topic for p, note in notes.items() if note == ledger and p.topic in new)
+
+
+def _plan(tx: Transaction, ctx: Context, facts: _Facts, believe: bool) -> Planned | None:
+    """One planning transaction; None when Kafka's answer is doubtful and must be asked again.
+
+    It locks the open batches first. From then on no commit can move an offset of theirs, and others
+    have none to move, so the positions that it reads next stay valid.
+    """
+    pipeline = facts.pipeline
+    positions.lock_pipeline(tx, pipeline.name, pipeline.table)
+    check_prepared(tx, pipeline)
+    delivery_of(ctx, pipeline).record(tx, tables_of(tx, pipeline.name))
+    open_batches = batches.find_open_ingest(tx, pipeline.name, lock=True)
+    known = positions.known_topics(tx, pipeline.name)
+    plan = plan_ingest(
+        pipeline,
+        known=known,
+        kafka=facts.snapshot,
+        starts=facts.starts,
+        counted_before=facts.counted_before,
+    )
+    causes = {b.batch_id: _why_abandon(b, facts, known) for b in open_batches}
+    if (plan.doubtful or any(causes.values())) and not believe:
+        return None
+
+    resumed = [b for b in open_batches if not causes[b.batch_id]]
+    for batch_id, why in causes.items():
+        if why:
+            reason = f"it can no longer be counted: {'; '.join(why)}"[:1000]
+            batches.abandon(tx, batch_id, by=ctx.requester.name, reason=reason)
+    if resumed:
+        busy = [segment for b in resumed for segment in b.segments]
+        plan = beside(plan, busy, by_partition=pipeline.commits_by_partition)
+    new = positions.write_plan(
+        tx,
+        pipeline.name,
+        plan,
+        known,
+        facts.snapshot.cluster_id,
+        ctx.requester,
+        by_partition=pipeline.commits_by_partition,
+    )
+    return Planned(
+        pipeline=pipeline.name,
+        batches=(*resumed, *(batches.find_batches(tx, new) if new else ())),
+        resumed=bool(resumed),
+        new_ids=tuple(new),
+        blocks=plan.blocks,
+        abandoned=tuple(cause for why in causes.values() for cause in why),
+    )
+
+
+def _why_abandon(batch: Batch, facts: _Facts, known: dict[str, KnownTopic]) -> tuple[str, ...]:
+    """Why the open batch can no longer be counted; empty while it can.
+
+    While an attempt runs, records that retention has deleted are no cause: the attempt may have
+    read them already.
+    """
+    patience = timedelta(seconds=facts.pipeline.patience_s)
+    working = batch.claimed_at is not None and facts.now - batch.claimed_at < patience
+    return overtaken(batch.segments, known) + unreadable(
+        batch.segments, facts.snapshot, still_held=not working
+    )
+
+
+def _starts(
+    ctx: Context, pipeline: Pipeline, snapshot: KafkaSnapshot, new: Sequence[str]
+) -> dict[TopicPartition, int] | None:
+    """First offsets of new topics; None while the start time is in the future."""
+    start = pipeline.start
+    if not isinstance(start, datetime):
+        return first_offsets(snapshot, new, start, {})
+    if start > ctx.clock.now():
+        return None
+    wanted = [
+        TopicPartition(topic=topic, partition=number)
+        for topic in new
+        if topic in snapshot.topics
+        for number in snapshot.topics[topic].partitions
+    ]
+    return first_offsets(snapshot, new, "timestamp", ctx.kafka.offsets_at(wanted, start))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedBatchView:
+    """A planned batch with its ranges."""
+
+    batch_id: int | None
+    """The ledger's key; null for a batch that a dry run would plan."""
+    pipeline: str
+    """The pipeline."""
+    kind: BatchKind
+    """``ingest``."""
+    state: BatchState
+    """``planned``."""
+    attempt: int
+    """How many attempts have claimed it."""
+    planned_at: datetime
+    """When its ranges were fixed."""
+    offsets: int
+    """How many offsets it spans."""
+    ranges: tuple[OffsetRange, ...]
+    """What it reads."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanView:
+    """The outcome of planning."""
+
+    pipeline: str
+    """The pipeline."""
+    dry_run: bool
+    """Whether nothing was written."""
+    batches: tuple[PlannedBatchView, ...]
+    """What is to be run: one batch, or with `delivery = "partition"` one of each partition; empty
+    when nothing is new."""
+    resumed: bool
+    """Whether one of them was planned before."""
+    abandoned: tuple[str, ...]
+    """Why an open batch was abandoned; empty when none was."""
+    blocks: tuple[Block, ...]
+    """What is not read, and why."""
+
+    @property
+    def title(self) -> str:
+        """The outcome in one line."""
+        if not self.batches:
+            return f"{self.pipeline}: {'nothing planned' if self.blocks else 'nothing new'}"
+        if self.dry_run and not self.resumed:
+            what = "a batch" if len(self.batches) == 1 else plural(len(self.batches), "batch")
+            return f"{self.pipeline}: {what} would be planned: {self.extent}"
+        return f"{named_batches(self.batch_ids)} of {self.pipeline} {self.verb}: {self.extent}"
+
+    @property
+    def verb(self) -> str:
+        """What becomes of the batches: ``is planned``, ``are resumed``."""
+        are = "would be" if self.dry_run else "is" if len(self.batches) == 1 else "are"
+        return f"{are} {'resumed' if self.resumed else 'planned'}"
+
+    @property
+    def batch_ids(self) -> list[int]:
+        """The ledger's keys of the batches that are recorded there."""
+        return [batch.batch_id for batch in self.batches if batch.batch_id is not None]
+
+    @property
+    def ranges(self) -> list[OffsetRange]:
+        """What the batches read."""
+        return [r for batch in self.batches for r in batch.ranges]
+
+    @property
+    def extent(self) -> str:
+        """The size of the batches: ``4 partitions, 1,000 offsets``."""
+        offsets = sum(batch.offsets for batch in self.batches)
+        return f"{plural(len(self.ranges), 'partition')}, {plural(offsets, 'offset')}"
+
+    def check_unblocked(self) -> None:
+        """Raise while something is blocked; the other partitions were planned all the same.
+
+        Raises:
+            OperatorError: With every block and the next step.
+        """
+        if self.blocks:
+            raise blocked_error(self.pipeline, self.blocks)
+
+
+def plan(ctx: Context, name: str, *, dry_run: bool = False) -> PlanView:
+    """Plan the next batch as :func:`plan_batch` does, and show the plan."""
+    return plan_view(plan_batch(ctx, name, dry_run=dry_run), dry_run=dry_run)
+
+
+def plan_view(planned: Planned, *, dry_run: bool = False) -> PlanView:
+    """The view of a plan."""
+    unwritten = planned.new_ids if dry_run else ()
+    return PlanView(
+        pipeline=planned.pipeline,
+        dry_run=dry_run,
+        batches=tuple(
+            _batch(batch, is_unwritten=batch.batch_id in unwritten) for batch in planned.batches
+        ),
+        resumed=planned.resumed,
+        abandoned=planned.abandoned,
+        blocks=planned.blocks,
+    )
+
+
+def named_batches(batch_ids: Sequence[int]) -> str:
+    """``batch 3``, or ``batches 3, 4``."""
+    noun = "batch" if len(batch_ids) == 1 else "batches"
+    return f"{noun} {', '.join(map(str, batch_ids))}"
+
+
+def _batch(batch: Batch, *, is_unwritten: bool) -> PlannedBatchView:
+    return PlannedBatchView(
+        batch_id=None if is_unwritten else batch.batch_id,
+        pipeline=batch.pipeline,
+        kind=batch.kind,
+        state=batch.state,
+        attempt=batch.attempt,
+        planned_at=batch.planned_at,
+        offsets=batch.offsets,
+        ranges=tuple(segment.range for segment in batch.segments),
+    )

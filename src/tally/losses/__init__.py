@@ -1,0 +1,1 @@
+"""Decisions about lost records, and about topics that were created again."""

@@ -1,0 +1,151 @@
+"""Adopting a topic that was deleted and created again."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tally.context import Context
+from tally.errors import MissingTopicError, UsageError
+from tally.ledger.decisions import Adoption, LossRecord, adopt_topic, find_losses
+from tally.ledger.positions import lock_pipeline
+from tally.model import LossCause, OffsetRange
+from tally.mysql.transactions import Transaction
+from tally.planning.blocks import missing_topic
+from tally.planning.ingest import first_offsets
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartView:
+    """Where counting begins in a partition."""
+
+    partition: int
+    """The partition's number."""
+    offset: int
+    """The first offset that will be counted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LostView:
+    """A range that is accepted as lost with the adoption."""
+
+    range: OffsetRange
+    """The range."""
+    topic_id: str
+    """Kafka's id of the generation that has lost it."""
+    cause: LossCause
+    """How its records are lost; ``expired`` also when they were planned and never counted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdoptionView:
+    """A topic's generation as Kafka shows it, and what adopting it means."""
+
+    pipeline: str
+    """The pipeline."""
+    topic: str
+    """The topic."""
+    topic_id: str
+    """Kafka's current id of the topic."""
+    cluster_id: str
+    """The cluster it is on now."""
+    start: str
+    """``earliest`` or ``latest``: where counting begins in a generation that is new."""
+    was_followed_before: bool
+    """Whether the ledger has followed this generation before; then counting resumes."""
+    partitions: tuple[StartView, ...]
+    """Where counting begins or resumes, by partition number."""
+    lost: tuple[LostView, ...]
+    """What is accepted as lost, of the generation before and of this one."""
+    adopted: bool
+    """Whether it is adopted; false for a preview."""
+
+
+def preview_adoption(
+    ctx: Context, name: str, topic: str, *, start: str = "earliest", reason: str
+) -> AdoptionView:
+    """What adopting a topic as Kafka shows it now would mean; nothing is changed.
+
+    Args:
+        ctx: What is needed from outside.
+        name: The pipeline.
+        topic: One of its topics.
+        start: ``earliest`` or ``latest``: where counting begins in a generation that is new.
+        reason: Why it would be adopted.
+
+    Raises:
+        UsageError: The pipeline does not read the topic, the ledger does not know it, or follows
+            this generation already.
+        MissingTopicError: Kafka does not know it.
+    """
+    pipeline = ctx.settings.pipeline(name)
+    if topic not in pipeline.topics:
+        raise UsageError(
+            f"pipeline {pipeline.name} does not read the topic {topic}",
+            next_step=f"its topics are: {', '.join(pipeline.topics)}",
+        )
+    kafka = ctx.kafka.snapshot([topic], read_committed=pipeline.reads_committed)
+    if topic not in kafka.topics:
+        raise MissingTopicError(
+            f"Kafka has no topic {topic}; there is nothing to adopt",
+            next_step=missing_topic(topic, None).next_step,
+        )
+    starts = first_offsets(kafka, [topic], start, {})
+    shown = AdoptionView(
+        pipeline=pipeline.name,
+        topic=topic,
+        topic_id=kafka.topics[topic].topic_id,
+        cluster_id=kafka.cluster_id,
+        start=start,
+        was_followed_before=False,
+        partitions=_starts({where.partition: offset for where, offset in starts.items()}),
+        lost=(),
+        adopted=False,
+    )
+    return adopt(ctx, shown, reason=reason, dry_run=True)
+
+
+def adopt(ctx: Context, shown: AdoptionView, *, reason: str, dry_run: bool = False) -> AdoptionView:
+    """Follow exactly the generation that was shown; what was counted before stays counted.
+
+    Args:
+        ctx: What is needed from outside.
+        shown: The generation, as a preview has shown it.
+        reason: Why; kept in the ledger.
+        dry_run: Whether nothing is changed.
+
+    Raises:
+        UsageError: The ledger does not know the topic, or follows this generation already.
+    """
+    pipeline = ctx.settings.pipeline(shown.pipeline)
+    adoption = Adoption(
+        topic=shown.topic,
+        cluster_id=shown.cluster_id,
+        topic_id=shown.topic_id,
+        starts={start.partition: start.offset for start in shown.partitions},
+        is_whole=shown.start == "earliest",
+    )
+
+    def work(tx: Transaction) -> tuple[dict[int, int], list[LossRecord]]:
+        lock_pipeline(tx, pipeline.name, pipeline.table)
+        before = {loss.lost_range_id for loss in _accepted(tx, pipeline.name)}
+        starts = adopt_topic(tx, pipeline.name, adoption, by=ctx.requester.name, reason=reason)
+        accepted = _accepted(tx, pipeline.name)
+        return starts, [loss for loss in accepted if loss.lost_range_id not in before]
+
+    starts, lost = ctx.database.run(work, dry_run=dry_run)
+    return replace(
+        shown,
+        was_followed_before=shown.was_followed_before or starts != adoption.starts,
+        partitions=_starts(starts),
+        lost=tuple(
+            LostView(range=loss.range, topic_id=loss.topic_id, cause=loss.cause) for loss in lost
+        ),
+        adopted=not dry_run,
+    )
+
+
+def _accepted(tx: Transaction, pipeline: str) -> list[LossRecord]:
+    return [loss for loss in find_losses(tx, pipeline) if loss.state == "accepted"]
+
+
+def _starts(offsets: Mapping[int, int]) -> tuple[StartView, ...]:
+    return tuple(StartView(partition=n, offset=offset) for n, offset in sorted(offsets.items()))

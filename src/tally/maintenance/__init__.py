@@ -1,0 +1,1 @@
+"""Upkeep of the ledger: migrating, pruning, abandoning what was planned."""

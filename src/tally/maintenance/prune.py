@@ -1,0 +1,130 @@
+"""Pruning: the ledger's retention. It keeps sums of what can no longer be replaced.
+
+A segment whose records Kafka no longer holds cannot be replaced, so it is folded: its range joins
+that of its neighbours, and its contribution is added to one sum per minute. The result does not
+change, and the audit still proves it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+from tally.context import Context
+from tally.deliveries.kept_lines import delivery_of
+from tally.ledger.folding import (
+    Foldable,
+    Folded,
+    fold_partition,
+    foldable_partitions,
+    forget_history,
+)
+from tally.ledger.version import check_version
+from tally.model import KafkaSnapshot
+from tally.mysql.transactions import Transaction
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PruneView:
+    """What was pruned; after a dry run, what would be pruned."""
+
+    pipeline: str
+    """The pipeline."""
+    dry_run: bool
+    """Whether nothing was changed."""
+    partitions: int
+    """Partitions with at least one folded segment."""
+    segments: int
+    """Live segments that were folded."""
+    rows: int
+    """Rows that were deleted from the ledger."""
+
+
+def prune(
+    ctx: Context,
+    name: str,
+    older_than: timedelta,
+    *,
+    progress: Progress = lambda _done, _total: None,
+    dry_run: bool = False,
+) -> PruneView:
+    """Fold old segments that Kafka can no longer serve, and delete older history.
+
+    Commits in small transactions, concurrently with batches and replays; after an interruption it
+    can be called again. With ``dry_run`` each transaction is rolled back, so the answer covers the
+    first thousand segments of each partition.
+
+    Args:
+        ctx: What is needed from outside.
+        name: The pipeline.
+        older_than: Minimum age of the commits to prune.
+        progress: Called with the number of partitions done and of all.
+        dry_run: Whether nothing is changed.
+
+    Raises:
+        RetryableError: Kafka or MySQL did not answer; call it again.
+    """
+    pipeline = ctx.settings.pipeline(name)
+    with ctx.database.transaction(read_only=True) as tx:
+        cutoff = tx.now() - older_than
+        partitions = foldable_partitions(tx, name)
+    topics = sorted({where.partition.topic for where in partitions if where.is_current})
+    snapshot = ctx.kafka.snapshot(topics, read_committed=pipeline.reads_committed)
+    folded, touched = Folded(), 0
+    for number, where in enumerate(partitions):
+        progress(number, len(partitions))
+        before, is_known = _limit(where, snapshot)
+        if not is_known:
+            continue
+        work = partial(
+            fold_partition,
+            pipeline=name,
+            where=where,
+            requester=ctx.requester,
+            before=before,
+            cutoff=cutoff,
+        )
+        of_partition = _until_done(ctx, work, dry_run=dry_run)
+        touched += int(of_partition.segments > 0)
+        folded += of_partition
+    progress(len(partitions), len(partitions))
+    folded += _until_done(ctx, lambda tx: forget_history(tx, name, cutoff), dry_run=dry_run)
+    if not dry_run:
+        delivery_of(ctx, pipeline).tidy()
+    return PruneView(
+        pipeline=name,
+        dry_run=dry_run,
+        partitions=touched,
+        segments=folded.segments,
+        rows=folded.rows,
+    )
+
+
+def _until_done(ctx: Context, work: Callable[[Transaction], Folded], *, dry_run: bool) -> Folded:
+    def checked(tx: Transaction) -> Folded:
+        check_version(tx)
+        return work(tx)
+
+    total = Folded()
+    while True:
+        done = ctx.database.run(checked, dry_run=dry_run)
+        total += done
+        if dry_run or done == Folded():
+            return total
+
+
+def _limit(where: Foldable, kafka: KafkaSnapshot) -> tuple[int | None, bool]:
+    """The first offset that Kafka still holds, and whether that is known.
+
+    A topic that is missing, or was replaced by another generation, may come back: it is not pruned
+    until an operator has adopted the new one.
+    """
+    if not where.is_current:
+        return None, True
+    topic = kafka.topics.get(where.partition.topic)
+    if topic is None or (topic.topic_id, kafka.cluster_id) != (where.topic_id, where.cluster_id):
+        return 0, False
+    held = topic.partitions.get(where.partition.partition)
+    return (0, False) if held is None else (held.earliest, True)

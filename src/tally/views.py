@@ -1,0 +1,115 @@
+"""What the views of the use cases share, and how a view becomes the published JSON.
+
+A view is a frozen dataclass; its fields are the keys of the published JSON, which are only ever
+added. Times are UTC in ISO 8601; ``log_time`` is the log's own wall clock and has no zone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime
+from enum import Enum
+from functools import cache
+from typing import Any, ClassVar, Final, Protocol, Self, get_type_hints
+
+from tally.errors import TallyError
+from tally.model import OffsetRange, SegmentTotals, TopicPartition
+
+
+class View(Protocol):
+    """A frozen dataclass whose fields are values, other views, or collections of them."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+def document(view: View) -> dict[str, Any]:
+    """A view as JSON carries it, in plain values."""
+    found: dict[str, Any] = _plain(view)
+    return found
+
+
+PARTS: Final = {"range": OffsetRange, "totals": SegmentTotals, "partition": TopicPartition}
+"""What a view has of these, under these names, is written among the view's own keys."""
+
+
+@cache
+def parts_of(kind: Any) -> dict[str, type]:
+    """The fields of a view that are written as keys of their own, with their types."""
+    hints = get_type_hints(kind)
+    named = [field.name for field in fields(kind) if field.name in PARTS]
+    return {n: PARTS[n] for n in named if hints[n] in (PARTS[n], PARTS[n] | None)}
+
+
+def keys_of(kind: Any) -> list[str]:
+    """The keys that a view has in a document."""
+    parts = parts_of(kind)
+    return [
+        key
+        for field in fields(kind)
+        for key in (keys_of(parts[field.name]) if field.name in parts else [field.name])
+    ]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    if is_dataclass(value):
+        return _of_fields(value)
+    return value.value if isinstance(value, Enum) else value
+
+
+def _of_fields(view: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    parts = parts_of(type(view))  # type: ignore[arg-type]  # a class is hashable
+    for field in fields(view):
+        value = getattr(view, field.name)
+        if field.name not in parts:
+            if "omitted" not in field.metadata or value not in (None, {}):
+                found[field.name] = _plain(value)
+        elif value is None:
+            found |= dict.fromkeys(keys_of(parts[field.name]))
+        else:
+            found |= _plain(value)
+    return found
+
+
+def values_of(record: View) -> dict[str, Any]:
+    """The fields of a record by name, to make a view of it with additional fields."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CountedRange:
+    """A range and its counts; each is null until the range is counted."""
+
+    range: OffsetRange
+    """The range."""
+    totals: SegmentTotals | None
+    """What was found in it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ErrorView:
+    """An error."""
+
+    code: str
+    """Stable; the runbook has an entry for each."""
+    exit_code: int
+    """The exit code of the command line."""
+    what: str
+    """What was tried and what went wrong."""
+    next_step: str | None
+    """What to do next."""
+
+    @classmethod
+    def of(cls, error: TallyError) -> Self:
+        """The view of an error."""
+        return cls(
+            code=error.code,
+            exit_code=error.exit_code,
+            what=error.what,
+            next_step=error.next_step or None,
+        )
