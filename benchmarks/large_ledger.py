@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
+from tests.fakes import FixedKafka
+
 from benchmarks.servers import Bench
 from tally import __version__
 from tally.aggregates.counts import Contribution
@@ -25,7 +27,6 @@ from tally.mysql.transactions import Transaction
 from tally.planning.replay_request import BatchAsked
 from tally.replay.preview import preview_replay
 from tally.replay.record import request_replay
-from tally.testing.kafka import FixedKafka
 
 PIPELINE: Final = "year"
 PARTITIONS: Final = 1_000

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
+from tests.fakes import FixedKafka
+
 from benchmarks.ledger_growth import LINES, PIPELINE, result
 from benchmarks.servers import Bench, bench, say
 from tally.audit.audit import audit
@@ -24,7 +26,6 @@ from tally.counting.plan import plan_batch
 from tally.deliveries.contract import Delivery
 from tally.ledger import batches
 from tally.model import KafkaSnapshot, PartitionSnapshot, TopicSnapshot
-from tally.testing.kafka import FixedKafka
 
 STEPS = ("plan", "claim", "commit")
 

@@ -2,23 +2,9 @@
 
 import time
 from datetime import UTC, datetime
-from typing import Protocol
 
 
-class Clock(Protocol):
-    """Tells the time and waits."""
-
-    def now(self) -> datetime:
-        """The wall clock, with its zone: UTC."""
-
-    def monotonic(self) -> float:
-        """Seconds since an arbitrary start; never goes back."""
-
-    def sleep(self, seconds: float) -> None:
-        """Wait for so many seconds."""
-
-
-class SystemClock:
+class Clock:
     """The machine's clock."""
 
     def now(self) -> datetime:

@@ -1,17 +1,16 @@
 """What the steps of a pipeline need from outside, handed in as one value.
 
-Made once at the edge (command line, Airflow, Spark's driver) by :mod:`tally.context`. A test
-makes one of its own, with a fake of :mod:`tally.testing` where it needs one.
+Made once at the edge (command line, Airflow, Spark's driver) by :func:`open_context`; nothing is
+connected before it is needed. A test makes one of its own, with a fake where it needs one.
 """
 
 import dataclasses
 import getpass
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -23,7 +22,6 @@ from tally.config.settings import Settings
 from tally.errors import ConfigError, CountTimeoutError
 from tally.kafka.client import Kafka
 from tally.ledger.batches import Requester
-from tally.model import KafkaSnapshot, Record, TopicPartition, TopicRights
 from tally.mysql.connection import connect_to_read
 from tally.mysql.pool import ConnectionPool
 from tally.mysql.transactions import Database
@@ -32,41 +30,6 @@ if TYPE_CHECKING:  # Spark is heavy; most commands do without
     from pyspark.sql import SparkSession
 
     from tally.spark.progress import OnRead
-
-
-class KafkaPort(Protocol):
-    """What the steps need from Kafka; :class:`tally.kafka.client.Kafka` implements it."""
-
-    def snapshot(self, topics: Iterable[str], *, read_committed: bool = True) -> KafkaSnapshot:
-        """Ids, earliest and end offsets of the topics, as of now."""
-
-    def offsets_at(
-        self, partitions: Iterable[TopicPartition], moment: datetime
-    ) -> Mapping[TopicPartition, int | None]:
-        """The offset of each partition's first record at or after a moment."""
-
-    def records_at(
-        self,
-        offsets: Mapping[TopicPartition, int],
-        *,
-        records_max: int = 1,
-        read_committed: bool = True,
-    ) -> Mapping[TopicPartition, Sequence[Record]]:
-        """The first records at or after an offset of each partition."""
-
-    def retention(self, topics: Iterable[str]) -> Mapping[str, timedelta | None]:
-        """How long each topic keeps its records; None for one that keeps them by size alone."""
-
-    def commit_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, int], note: str = ""
-    ) -> None:
-        """Mirror offsets into a consumer group, each with a note."""
-
-    def notes_of(self, group: str) -> Mapping[TopicPartition, str]:
-        """The notes beside the offsets of a consumer group."""
-
-    def rights(self, topics: Iterable[str]) -> Mapping[str, TopicRights]:
-        """What these credentials may do with the topics; unknown topics are left out."""
 
 
 class Reader(Protocol):
@@ -127,7 +90,7 @@ class Context:
     """Where the ledger and the counts are; its clock is used by all steps."""
     kept_in: Database | None = None
     """Where lines are kept, if not there."""
-    kafka: KafkaPort
+    kafka: Kafka
     """The cluster."""
     open_reader: OpenReader
     """How records are read."""

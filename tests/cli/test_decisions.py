@@ -8,8 +8,8 @@ import pytest
 
 from tally.model import TopicPartition
 from tally.planning.blocks import BlockReason
-from tally.testing.clock import ManualClock
 from tests.cli.conftest import LINE, MINUTE, Call, commit
+from tests.fakes import ManualClock
 from tests.minute.steps import losses
 from tests.world import World
 

@@ -13,8 +13,7 @@ from tally.ledger import batches
 from tally.ledger.decisions import accept_losses, find_losses
 from tally.ledger.positions import lock_pipeline
 from tally.planning.blocks import BlockReason
-from tally.testing.kafka import DisturbedKafka
-from tally.testing.statements import at_statement
+from tests.fakes import DisturbedKafka, at_statement
 from tests.proxy import CommitProxy, Cut
 from tests.world import World
 

@@ -9,7 +9,7 @@ from tally.counting.outcomes import RanView, batch_outcome
 from tally.counting.run import run_and_catch_up
 from tally.ledger.batches import Requester
 from tally.replay.run import replan_batch
-from tally.testing.clock import ManualClock
+from tests.fakes import ManualClock
 from tests.minute.steps import AT, ERROR, audited
 from tests.world import World
 

@@ -29,9 +29,9 @@ from tally.ledger.tables import Tables
 from tally.mysql.connection import connect
 from tally.mysql.errors import CommitUnansweredError
 from tally.mysql.transactions import Connection, Transaction
-from tally.testing.kafka import FixedKafka
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
+from tests.fakes import FixedKafka
 from tests.minute.steps import AT, ERROR, abandoned, audited, disturbed, proxied, set_position
 from tests.proxy import Cut
 from tests.servers import NOT_DURABLE, PROJECT

@@ -16,7 +16,7 @@ from tally.ledger.decisions import Adoption, adopt_topic, find_losses
 from tally.maintenance.prune import prune
 from tally.mysql.transactions import Transaction
 from tally.planning.blocks import BlockReason
-from tally.testing.clock import ManualClock
+from tests.fakes import ManualClock
 from tests.minute import steps
 from tests.minute.steps import AT, ERROR
 from tests.minute.test_commit import assert_untouched, claimed, commit, planned, result

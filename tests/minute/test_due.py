@@ -7,7 +7,7 @@ import pytest
 
 from tally.app.health import Health, Problem, ProblemReason
 from tally.app.status import StatusView, status
-from tally.testing.clock import ManualClock
+from tests.fakes import ManualClock
 from tests.minute import steps
 from tests.minute.steps import ERROR
 from tests.minute.test_plan import open_transaction

@@ -17,7 +17,7 @@ from tally.model import KafkaSnapshot, TopicPartition, TopicSnapshot
 from tally.planning.blocks import BlockReason
 from tally.planning.replay_request import TimesAsked
 from tally.replay.preview import Preview
-from tally.testing.kafka import DisturbedKafka
+from tests.fakes import DisturbedKafka
 from tests.minute import steps
 from tests.minute.steps import AT, ERROR
 from tests.minute.test_commit import count_one

@@ -1,6 +1,6 @@
 """A model of Kafka in memory: what was ever written, what is held now, and since when.
 
-A :class:`tally.context.KafkaPort` that remembers every record that an offset ever
+A :class:`tally.kafka.client.Kafka` that remembers every record that an offset ever
 held, and from when until when. Times are ticks of the model's own clock, which every change moves.
 """
 
@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from tally.model import KafkaSnapshot, PartitionSnapshot, TopicPartition, TopicRights, TopicSnapshot
-from tally.testing.kafka import FixedKafka
+from tests.fakes import FixedKafka
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -187,7 +187,7 @@ class KafkaModel(FixedKafka):
         clusters = {generation.cluster_id for generation in self.topics.values()}
         return KafkaSnapshot(cluster_id=min(clusters, default="cluster-0"), topics=topics)
 
-    # --- as tally.context.KafkaPort
+    # --- as tally.kafka.client.Kafka
 
     def snapshot(self, topics: Iterable[str], **_: bool) -> KafkaSnapshot:
         """See :meth:`tally.kafka.client.Kafka.snapshot`."""

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
+from tests.fakes import ManualClock
 from tests.unit.values import AT, blank
 
 from tally.ledger.reading import BatchRecord
 from tally.model import BatchKind, BatchState, TopicPartition
-from tally.testing.clock import ManualClock
 from tally_local.demo.show import commit_line
 from tally_local.demo.traffic import Traffic
 

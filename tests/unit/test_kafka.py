@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from tests.fakes import ManualClock
 from tests.servers import PROJECT
 from tests.tls_listener import certificate, tls_listener
 from tests.unit.values import P0
@@ -26,7 +27,6 @@ from tally.kafka.errors import more_telling
 from tally.kafka.handshake import PATIENCE_S, fault
 from tally.kafka.requests import EXAMINE_EACH_S, REFUSED_FOR_S, Requests
 from tally.model import TopicPartition
-from tally.testing.clock import ManualClock
 
 TIMEOUT_S = 0.5
 GRACE_S = 0.1

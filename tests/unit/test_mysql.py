@@ -9,16 +9,16 @@ from pathlib import Path
 import pymysql
 import pytest
 from pymysql.err import OperationalError
+from tests.fakes import ManualClock
 from tests.tls_listener import MYSQLS_GREETING, certificate, tls_listener
 
 from tally import errors
-from tally.clock import SystemClock
+from tally.clock import Clock
 from tally.config.servers import KafkaSettings, MySQLSettings
 from tally.kafka.client import Kafka
 from tally.mysql.connection import _Connection, _tls_options, connect
 from tally.mysql.errors import translate
 from tally.mysql.transactions import Transaction
-from tally.testing.clock import ManualClock
 
 
 def test_a_verified_connection_checks_certificate_and_name() -> None:
@@ -126,4 +126,4 @@ def test_the_ledgers_time_is_that_of_the_clock_without_its_zone() -> None:
     for _ in range(2):
         clock.sleep(60)
         assert tx.now() == datetime(2026, 11, 20, 12, 1)  # noqa: DTZ001 - as MySQL takes it
-    assert SystemClock().now().tzinfo is UTC
+    assert Clock().now().tzinfo is UTC

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.fakes import ManualClock
 from tests.unit.values import pipeline
 
 from tally.config.servers import MySQLSettings
@@ -17,7 +18,6 @@ from tally.errors import PackageMissingError
 from tally.ledger.row_sets import FoldedRange, Standing
 from tally.model import SegmentState
 from tally.mysql.transactions import Database
-from tally.testing.clock import ManualClock
 
 MINUTE = "2017-07-30 14:09:00"
 

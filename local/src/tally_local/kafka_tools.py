@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tally.context import KafkaPort
 from tally.errors import UsageError
+from tally.kafka.client import Kafka
 from tally.spark.java import java
 
 TOOLS: Final[Mapping[str, str]] = {
@@ -26,7 +26,7 @@ SERVER: Final = "--bootstrap-server"
 _WITH_A_TOPIC: Final = frozenset({"console-producer", "console-consumer"})
 
 
-def check_reachable(kafka: KafkaPort, tool: str, arguments: Sequence[str]) -> None:
+def check_reachable(kafka: Kafka, tool: str, arguments: Sequence[str]) -> None:
     """Raise where a tool would wait without a word: for a broker, or for a topic.
 
     Args:

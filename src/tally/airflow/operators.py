@@ -11,7 +11,7 @@ from tally.airflow.connections import brief_context, daily_context
 from tally.airflow.failures import final, final_unless_retryable
 from tally.airflow.links import LossesLink
 from tally.airflow.policies import REPLAY_SUFFIX
-from tally.clock import SystemClock
+from tally.clock import Clock
 from tally.formatting import plural
 
 PLAN: Final = "plan"
@@ -129,7 +129,7 @@ class TallyAuditOperator(BaseOperator):
             },
         )
         found = AuditOutcome(
-            holds=report.holds, violations=len(report.findings), ended_at=SystemClock().now()
+            holds=report.holds, violations=len(report.findings), ended_at=Clock().now()
         )
         send_audit(self.pipeline, found)
         if not report.holds:

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple, Self
 from tally.aggregates.fingerprint import fingerprint
 from tally.app.surroundings import UNKNOWN, Surroundings
 from tally.config.pipeline import Pipeline
-from tally.context import KafkaPort
 from tally.errors import ConfigError, SchemaError
+from tally.kafka.client import Kafka
 from tally.ledger.batches import find_open_ingest
 from tally.ledger.decisions import LossRecord, find_losses
 from tally.ledger.positions import known_topics
@@ -169,7 +169,7 @@ class PipelineState:
     surroundings: Surroundings = UNKNOWN
     """What is known of Airflow and of the engine."""
 
-    def ask(self, port: KafkaPort) -> "PipelineState":
+    def ask(self, port: Kafka) -> "PipelineState":
         """The same with what Kafka says, as far as it is needed.
 
         Raises:
@@ -182,7 +182,7 @@ class PipelineState:
         levels = _newest_levels(port, pipeline, held) if is_mute else {}
         return replace(found, levels=levels, **found.ages(port))
 
-    def ages(self, port: KafkaPort) -> dict[str, Any]:
+    def ages(self, port: Kafka) -> dict[str, Any]:
         """What Kafka says of the age of what waits, by field."""
         waits, planned_at = self.waits, self.ledger.last_planned_at
         due = dict(port.offsets_at(waits, self.due_before))
@@ -310,7 +310,7 @@ def _late(waits: Mapping[TopicPartition, Waits], until: _Offsets) -> int:
     return sum(of.before(until[where]) for where, of in waits.items() if where in until)
 
 
-def _newest_levels(kafka: KafkaPort, pipeline: Pipeline, held: KafkaSnapshot) -> Mapping[str, int]:
+def _newest_levels(kafka: Kafka, pipeline: Pipeline, held: KafkaSnapshot) -> Mapping[str, int]:
     """Levels of some of the newest lines, the most frequent first, and how many have each.
 
     Raises:

@@ -28,9 +28,10 @@ from tally.audit.differences import (
     not_compared,
 )
 from tally.config.pipeline import Pipeline
-from tally.context import Context, KafkaPort, Reader
+from tally.context import Context, Reader
 from tally.errors import DataLossError
 from tally.formatting import plural
+from tally.kafka.client import Kafka
 from tally.ledger.contributions import rows_of
 from tally.ledger.dead_letters import letters_of_segments
 from tally.ledger.decisions import find_losses
@@ -288,8 +289,6 @@ def _keep_held(
     return held
 
 
-def _snapshot(
-    kafka: KafkaPort, pipeline: Pipeline, segments: Sequence[SegmentRecord]
-) -> KafkaSnapshot:
+def _snapshot(kafka: Kafka, pipeline: Pipeline, segments: Sequence[SegmentRecord]) -> KafkaSnapshot:
     topics = {segment.range.partition.topic for segment in segments} or set(pipeline.topics)
     return kafka.snapshot(sorted(topics), read_committed=pipeline.reads_committed)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tally.clock import Clock, SystemClock
+from tally.clock import Clock
 from tally.config.servers import KafkaSettings
 from tally.errors import KafkaUnavailableError, TallyError
 from tally.kafka.errors import (
@@ -99,7 +99,7 @@ class Requests:
         self._timeout_s = settings.request_timeout_s
         self._open_client = open_client
         self._grace_s, self._moving_pause_s = grace_s, moving_pause_s
-        self._clock: Clock = clock or SystemClock()
+        self._clock: Clock = clock or Clock()
         self._connections = _ConnectionError()
 
     @cached_property

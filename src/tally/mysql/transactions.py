@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import pymysql
 from pymysql.cursors import DictCursor, SSDictCursor
 
-from tally.clock import Clock, SystemClock
+from tally.clock import Clock
 from tally.config.servers import MySQLSettings
 from tally.errors import MySQLUnavailableError, OutcomeUnknownError, TransactionRetryError
 from tally.mysql.connection import connect
@@ -95,7 +95,7 @@ class Database:
 
     settings: MySQLSettings
     """Address and credentials."""
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock = field(default_factory=Clock)
     """For the times that are written, and for the pause before a transaction is run again."""
     open: Callable[[MySQLSettings], Connection] = connect
     """Opens a connection."""

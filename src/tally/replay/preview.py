@@ -6,9 +6,10 @@ from typing import Final
 
 from tally.aggregates.fingerprint import fingerprint
 from tally.config.pipeline import Pipeline
-from tally.context import Context, KafkaPort
+from tally.context import Context
 from tally.errors import ReplayRefusedError
 from tally.formatting import plural, time_span
+from tally.kafka.client import Kafka
 from tally.ledger import positions, replays, tiles
 from tally.model import Batch, KafkaSnapshot, KnownTopic, OffsetRange, TopicPartition
 from tally.mysql.transactions import Transaction
@@ -191,9 +192,7 @@ def plan_against(
     )
 
 
-def snapshot_of(
-    kafka: KafkaPort, pipeline: Pipeline, known: Mapping[str, KnownTopic]
-) -> KafkaSnapshot:
+def snapshot_of(kafka: Kafka, pipeline: Pipeline, known: Mapping[str, KnownTopic]) -> KafkaSnapshot:
     """Kafka's answer for the pipeline's topics and those that it has read before."""
     return kafka.snapshot(
         sorted({*pipeline.topics, *known}),

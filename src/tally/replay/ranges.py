@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tally.config.pipeline import Pipeline
-from tally.context import KafkaPort
 from tally.errors import ReplayRefusedError
 from tally.formatting import plural
+from tally.kafka.client import Kafka
 from tally.ledger import tiles
 from tally.ledger.batches import find_batch
 from tally.model import KafkaSnapshot, KnownTopic, OffsetRange, TopicPartition
@@ -64,7 +64,7 @@ class Facts:
 Resolved = tuple[list[OffsetRange], list[str]]
 
 
-def resolve(tx: Transaction, kafka: KafkaPort, facts: Facts, request: Request) -> Resolved:
+def resolve(tx: Transaction, kafka: Kafka, facts: Facts, request: Request) -> Resolved:
     """The ranges that a request means, and remarks on them for the operator.
 
     Raises:
@@ -136,7 +136,7 @@ def _first_whole(tx: Transaction, facts: Facts, partition: TopicPartition) -> in
     return tiles.first_whole(tx, incarnation_id, partition, held.earliest)
 
 
-def _within_times(kafka: KafkaPort, facts: Facts, request: TimesAsked) -> Resolved:
+def _within_times(kafka: Kafka, facts: Facts, request: TimesAsked) -> Resolved:
     partitions = facts.partitions(request.topic, request.partitions)
     starts = kafka.offsets_at(partitions, request.since)
     ends = kafka.offsets_at(partitions, request.before)

@@ -6,12 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from tests.fakes import FixedKafka
 from tests.unit.stack.test_start import StandIn
 from tests.unit.values import kafka
 
 from tally.config.loading import load_settings
 from tally.errors import UsageError
-from tally.testing.kafka import FixedKafka
 from tally_local.first_use import directions, own_name, telling_what_runs
 from tally_local.kafka_tools import TOOLS, check_reachable, command
 from tally_local.stack.credentials import Credentials

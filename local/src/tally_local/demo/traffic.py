@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Self
 
-from tally.clock import Clock, SystemClock
+from tally.clock import Clock
 from tally.errors import KafkaUnavailableError, StackError
 from tally.model import TopicPartition
 from tally_local.demo.lines import Line, LineMaker
@@ -45,7 +45,7 @@ class Traffic:
         clock: Clock | None = None,
     ) -> None:
         self._writer = writer
-        self._clock: Clock = clock or SystemClock()
+        self._clock: Clock = clock or Clock()
         self._partitions = [TopicPartition(topic=topic, partition=n) for n in range(partitions)]
         self._levels = frozenset(levels)
         self._per_tick = max(1, round(rate * TICK_S))

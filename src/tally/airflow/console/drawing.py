@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tally.airflow.console.tables import Table, as_csv, as_json
-from tally.clock import SystemClock
+from tally.clock import Clock
 from tally.errors import UsageError
 
 # The pages are shown in a frame of Airflow's own origin; scripts and styles come from there alone,
@@ -36,9 +36,7 @@ def draw(
     code: int = status.HTTP_200_OK,
 ) -> HTMLResponse:
     """A page as HTML."""
-    html = _ENVIRONMENT.get_template(template).render(
-        **frame, **values, read_at=SystemClock().now()
-    )
+    html = _ENVIRONMENT.get_template(template).render(**frame, **values, read_at=Clock().now())
     return HTMLResponse(html, code, HEADERS)
 
 

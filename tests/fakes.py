@@ -1,20 +1,45 @@
-"""A Kafka whose first answers a test can change or delay."""
+"""What a test hands in instead of a clock, a Kafka or a listener of statements."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from threading import Semaphore
 
-from tally.context import KafkaPort
+from tally.clock import Clock
+from tally.kafka.client import Kafka
 from tally.model import KafkaSnapshot, Record, TopicPartition, TopicRights
 
-Alter = Callable[[KafkaSnapshot], KafkaSnapshot]
-"""Takes Kafka's snapshot; returns the snapshot that is answered."""
+
+class ManualClock(Clock):
+    """A clock that stands still until a test, or a sleep, moves it.
+
+    Args:
+        now: The initial time; the machine's time when None.
+    """
+
+    def __init__(self, now: datetime | None = None) -> None:
+        self._now = now or Clock().now()
+        self._monotonic = 0.0
+
+    def now(self) -> datetime:
+        """The time that was set, plus the seconds slept."""
+        return self._now
+
+    def monotonic(self) -> float:
+        """Seconds slept so far."""
+        return self._monotonic
+
+    def sleep(self, seconds: float) -> None:
+        """Advance both clocks at once, without waiting."""
+        self._monotonic += seconds
+        self._now += timedelta(seconds=seconds)
+
+    def jump(self, by: timedelta) -> None:
+        """Move the wall clock, as setting it does; the monotonic clock does not change."""
+        self._now += by
 
 
-def _unchanged(snapshot: KafkaSnapshot) -> KafkaSnapshot:
-    return snapshot
-
-
-class DisturbedKafka:
+class DisturbedKafka(Kafka):
     """Delegates to another Kafka, and disturbs its first snapshots.
 
     Args:
@@ -26,13 +51,13 @@ class DisturbedKafka:
 
     def __init__(
         self,
-        kafka: KafkaPort,
+        kafka: Kafka,
         *,
         before: Callable[[], None] = lambda: None,
-        alter: Alter = _unchanged,
+        alter: Callable[[KafkaSnapshot], KafkaSnapshot] = lambda snapshot: snapshot,
         times: int = 1,
     ) -> None:
-        self._kafka = kafka
+        self.__dict__.update(vars(kafka))
         self._before, self._alter, self._times = before, alter, times
         self.snapshots = 0
         """How many snapshots were asked for."""
@@ -41,48 +66,12 @@ class DisturbedKafka:
         """The other Kafka's answer, altered while snapshots are disturbed."""
         self.snapshots += 1
         if self.snapshots > self._times:
-            return self._kafka.snapshot(topics, read_committed=read_committed)
+            return super().snapshot(topics, read_committed=read_committed)
         self._before()
-        return self._alter(self._kafka.snapshot(topics, read_committed=read_committed))
-
-    def offsets_at(
-        self, partitions: Iterable[TopicPartition], moment: datetime
-    ) -> Mapping[TopicPartition, int | None]:
-        """The other Kafka's answer."""
-        return self._kafka.offsets_at(partitions, moment)
-
-    def records_at(
-        self,
-        offsets: Mapping[TopicPartition, int],
-        *,
-        records_max: int = 1,
-        read_committed: bool = True,
-    ) -> Mapping[TopicPartition, Sequence[Record]]:
-        """The other Kafka's answer."""
-        return self._kafka.records_at(
-            offsets, records_max=records_max, read_committed=read_committed
-        )
-
-    def retention(self, topics: Iterable[str]) -> Mapping[str, timedelta | None]:
-        """The other Kafka's answer."""
-        return self._kafka.retention(topics)
-
-    def commit_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, int], note: str = ""
-    ) -> None:
-        """Passed on to the other Kafka."""
-        self._kafka.commit_offsets(group, offsets, note)
-
-    def notes_of(self, group: str) -> Mapping[TopicPartition, str]:
-        """The other Kafka's answer."""
-        return self._kafka.notes_of(group)
-
-    def rights(self, topics: Iterable[str]) -> Mapping[str, TopicRights]:
-        """The other Kafka's answer."""
-        return self._kafka.rights(topics)
+        return self._alter(super().snapshot(topics, read_committed=read_committed))
 
 
-class FixedKafka:
+class FixedKafka(Kafka):
     """A Kafka that is nothing but one snapshot, for plans over more partitions than a broker has.
 
     Args:
@@ -130,3 +119,23 @@ class FixedKafka:
     def rights(self, topics: Iterable[str]) -> Mapping[str, TopicRights]:  # noqa: ARG002
         """Nothing is known."""
         return {}
+
+
+def at_statement(pattern: str, do: Callable[[], None], *, times: int = 1) -> Callable[[str], None]:
+    """A listener for :class:`tally.mysql.transactions.Database` that acts before a statement.
+
+    Args:
+        pattern: A regular expression that is searched in the statement's text, without parameters;
+            a statement with many rows counts even if there are none.
+        do: Called before the statement is sent, in the thread that sends it; an exception ends the
+            transaction.
+        times: How many matching statements it acts on, from the first one, in all threads
+            together.
+    """
+    left = Semaphore(times)
+
+    def listen(statement: str) -> None:
+        if re.search(pattern, statement) and left.acquire(blocking=False):
+            do()
+
+    return listen
