@@ -26,7 +26,6 @@ import pyarrow.parquet as pq
 from benchmarks.laboratory.child import ON_CLUSTER
 from benchmarks.laboratory.faults import FAULT, FOLDER, OF_CLUSTERS, OF_COPIES, Fault
 from benchmarks.laboratory.lines import (
-    LINES,
     PARTITIONS,
     PER_BATCH,
     PER_SMALLER_BATCH,
@@ -219,7 +218,7 @@ def table_of(
     *,
     is_cluster: bool = False,
 ) -> Table:
-    """A row for each method, a column for each fault; - where there is no such fault.
+    """A row for each outcome, a column for each fault; - where there is no such fault.
 
     Args:
         found: What became of the lines, by method and fault.
@@ -227,14 +226,15 @@ def table_of(
         seconds: How long each method has taken without a fault; empty when that was not tried.
         is_cluster: Whether the tasks were on a cluster.
     """
+    methods: dict[tuple[str, ...], list[str]] = {}  # those with one outcome share a row
+    for name, of in found.items():
+        cells = [*(str(of.get(fault, "-")) for fault in faults)]
+        cells += [f"{seconds[name]:.1f}"] if seconds else []
+        methods.setdefault(tuple(cells), []).append(METHODS[name].title)
     return Table(
         name="laboratory-cluster" if is_cluster else "laboratory",
-        headers=["method", *faults, *(["seconds", "lines/s"] if seconds else [])],
-        rows=[
-            [METHODS[name].title, *(str(of.get(fault, "-")) for fault in faults)]
-            + ([f"{seconds[name]:.1f}", f"{LINES / seconds[name]:,.0f}"] if seconds else [])
-            for name, of in found.items()
-        ],
+        headers=["method", *faults, *(["seconds"] if seconds else [])],
+        rows=[["; ".join(titles), *cells] for cells, titles in methods.items()],
     )
 
 

@@ -27,7 +27,7 @@ from tally.cli.app import App
 from tally.cli.tree import cli
 from tally.config import reference
 from tally.config.loading import load_settings
-from tally.config.servers import ResultsSettings
+from tally.config.servers import MySQLSettings, ResultsSettings
 from tally.config.settings import Settings
 from tally.errors import TallyError
 from tally.lines.format import MalformedReason
@@ -113,8 +113,15 @@ def test_the_configuration_reference_is_what_the_settings_say() -> None:
         kind: Any = field.annotation
         models = (kind, *get_args(kind))  # of a section that may be left out, or of a table of them
         (model,) = (m for m in models if isinstance(m, type) and issubclass(m, BaseModel))
+        if model is ResultsSettings:  # it has exactly the keys and the defaults of the ledger's
+            assert described(model) == described(MySQLSettings)
+            continue
         for key in model.model_fields:
             assert f"`{key}`<br>`TALLY_{name.upper()}__" in page
+
+
+def described(model: type[BaseModel]) -> dict[str, str]:
+    return {name: repr(field) for name, field in model.model_fields.items()}
 
 
 def test_every_documented_variable_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,6 +131,8 @@ def test_every_documented_variable_is_read(tmp_path: Path, monkeypatch: pytest.M
     before = load_settings(config)
     with_results = before.model_copy(update={"results": ResultsSettings()})
     rows = re.findall(r"<br>`(TALLY_\w+)` \| .*? \| `(.*?)` \|", text(DOCS / "configuration.md"))
+    mysql = [row for row in rows if row[0].startswith("TALLY_MYSQL__")]
+    rows += [(name.replace("MYSQL", "RESULTS"), default) for name, default in mysql]
     # SASL apart, an empty text is the default of the password alone.
     variables = [(name, default) for name, default in rows if default != '""']
     assert len(variables) > 40
@@ -171,9 +180,11 @@ def test_the_runbook_has_exactly_one_entry_for_each_code_and_each_reason() -> No
     wanted = {error.code for error in ERRORS} | {str(reason) for reason in BlockReason}
     assert sorted(entries) == sorted(wanted)
     assert len(headings(runbook)) == len(set(headings(runbook)))
-    assert sorted(table(runbook, "Errors")) == sorted(
-        [f"[{error.code}](#{error.code})", str(error.exit_code), error.__name__] for error in ERRORS
-    )
+    links = {code: [] for code in sorted({error.exit_code for error in ERRORS})}
+    for error in ERRORS:
+        links[error.exit_code].append(f"[{error.code}](#{error.code})")
+    listed = [[str(code), ", ".join(codes)] for code, codes in links.items()]
+    assert table(runbook, "Errors") == listed
     sent = {
         name
         for path in (PROJECT / "src").rglob("*.py")
@@ -189,6 +200,7 @@ def test_the_runbook_lists_exit_codes_and_oldest_servers_as_they_are() -> None:
     known = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
     known |= {failures.EXIT_CANCELLED, failures.EXIT_PIPE_CLOSED, failures.EXIT_TERMINATED}
     assert listed.keys() == known
+    assert set(map(int, re.findall(r"^(\d+) ", failures.__doc__ or "", re.MULTILINE))) == known
     for code, names in listed.items():
         bases = [e.__name__ for e in TallyError.__subclasses__() if e.exit_code == code]
         assert names == ", ".join(bases)

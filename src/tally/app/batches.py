@@ -72,9 +72,9 @@ class BatchView(BatchRecord):
     minutes_touched: int
     """How many minutes it has counted lines for."""
     rows_touched: int
-    """How many rows of minutes and label values; without labels as many as minutes."""
+    """How many rows of minutes and label values."""
     minutes: tuple[ResultRow, ...]
-    """The rows to which it adds most lines, with what it adds; most lines first."""
+    """The rows to which it adds most lines, with what it adds."""
 
     @property
     def replaced(self) -> str:

@@ -16,7 +16,7 @@ class CountedRowView(ResultRow):
     """A row of the result, and by which rules its minute was counted."""
 
     rule: Rule
-    """Today's rules, others, or unknown ones, as some of its lines are of folded segments."""
+    """``unknown``: some of its lines are of folded segments."""
     other_fingerprints: tuple[str, ...]
     """Fingerprints of the other rules; empty under today's."""
 
@@ -56,13 +56,11 @@ class CountsView:
     outdated: Outdated | None
     """The minutes with lines that were counted under other rules; null when there is none."""
     other_offsets: int
-    """Offsets that are counted under other rules, of any minute: where these rules found no line,
-    today's may find some."""
+    """Offsets that are counted under other rules, where today's may find more lines."""
     other_offsets_gone: int | None
-    """How many of them are in segments that Kafka no longer holds whole; null when it did not
-    answer."""
+    """How many of them Kafka no longer holds in whole segments; null when it did not answer."""
     minutes: tuple[CountedRowView, ...]
-    """Oldest minute first, then by labels; a minute without lines has no row."""
+    """Oldest first, then by labels; a minute without lines has no row."""
     total: int
     """Lines of all these minutes."""
 

@@ -88,17 +88,17 @@ class FormatTrial:
     continuations: int
     """Those among them that ``continuation_lines = "unmatched"`` would leave out."""
     levels: Mapping[str, int]
-    """Lines by level, as the configuration names it; the most frequent first."""
+    """Lines by level, the most frequent first."""
     known_levels: int | None
-    """Lines whose level is one that logging libraries have, or the format; null without levels."""
+    """Lines whose level logging libraries or the format have; null without levels."""
     offsets: Mapping[str, int]
-    """Lines that it understands by the offset from UTC behind their time, as it is written."""
+    """Lines that it understands, by their offset from UTC."""
     examples: tuple[TriedLine, ...]
     """Some lines that it understands."""
     failures: tuple[TriedLine, ...]
     """Some lines that are malformed, of each reason the first."""
     toml: str
-    """The keys of a pipeline with this format, to paste into the configuration."""
+    """The keys to paste into the configuration."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,18 +110,16 @@ class TrialView:
     lines: int
     """Lines in the sample."""
     json_keys: tuple[str, ...]
-    """The keys of the first line that is a JSON object, those of objects in it behind a dot; empty
-    when none is."""
+    """The keys of the first line that is a JSON object, with those of nested objects behind a
+    dot."""
     json_guess: Mapping[str, str]
-    """Of the line whose keys tell most by their names and digits: ``time``, ``level``,
-    ``time_format``."""
+    """From the line with the clearest keys: ``time``, ``level``, ``time_format``."""
     options_guess: Mapping[str, int]
-    """Lines by the option that they seem to need, where the best format does not understand all."""
+    """Lines by the option that they seem to need."""
     first: str
     """The first line; unprintable characters are escaped, and a long line is cut."""
     trials: tuple[FormatTrial, ...]
-    """The formats that were tried and understand a line, the best first; the one that was asked for
-    in any case."""
+    """The formats that understand a line, the best first; the requested one in any case."""
 
 
 def try_formats(ctx: Context, open_session: OpenSession, request: TrialRequest) -> TrialView:

@@ -47,8 +47,8 @@ class Outdated:
     last_minute: str
     """The last of them."""
     gone: int | None
-    """How many of them Kafka no longer holds whole, so that no replay can bring them up to date;
-    null when Kafka did not answer."""
+    """How many of them Kafka no longer holds whole, so that no replay can update them; null when
+    Kafka did not answer."""
     replayed: int
     """How many of them the replay brings up to date."""
     replay: str | None

@@ -35,8 +35,7 @@ class PartitionStatus:
     kafka_end: int | None
     """The first offset that cannot be read yet; null when Kafka did not say."""
     lag_offsets: int | None
-    """Offsets that Kafka holds and that are not counted; of a topic that was created again, all.
-    Null when that is not known: Kafka did not answer, or the start follows from a time."""
+    """Offsets that Kafka holds and that are not counted; of a topic that was created again, all."""
     unstable_offsets: int | None
     """Those from ``kafka_end`` on, which an open transaction holds up; null when Kafka did not
     say."""
@@ -79,9 +78,9 @@ class StatusView:
     lag_offsets: int | None
     """Offsets of all partitions that are not counted; null when Kafka did not answer."""
     understood: Understood
-    """What the latest batches under today's rules have read, and how much of it was malformed."""
+    """What the latest batches under today's rules have read."""
     records_per_second: float
-    """Records that minute batches have committed per second, over the last 15 minutes."""
+    """Committed by minute batches, on average over the last 15 minutes."""
     kafka_answered: bool
     """Whether Kafka has answered."""
     kafka_error: ErrorView | None
@@ -95,8 +94,7 @@ class StatusView:
     open_losses: tuple[LossRecord, ...]
     """Lost ranges that wait for a decision, oldest first."""
     open_batches: tuple[BatchRecord, ...]
-    """The minute batches that are planned and not committed: at most one, or with
-    `delivery = "partition"` one of each partition."""
+    """The planned minute batches: at most one, or by partition one of each."""
     last_committed_batch: BatchRecord | None
     """The minute batch that was committed last."""
 

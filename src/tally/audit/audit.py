@@ -34,7 +34,7 @@ class RecountView:
     not_checkable: tuple[Unchecked, ...]
     """The live ranges of which something could not be recounted."""
     before_start: tuple[OffsetRange, ...]
-    """What Kafka holds before the start offsets, of which nothing is counted or claimed."""
+    """What Kafka holds before the start offsets."""
 
     @classmethod
     def of(cls, counted: Recount) -> Self:

@@ -83,10 +83,9 @@ def replays(app: App, pipeline: str | None, limit: int) -> None:
 def show(app: App, batch_id: int, rows: int) -> None:
     """Show one batch with its ranges and counts.
 
-    Shows who planned, claimed, committed or abandoned it and when, with which version and rules (a
-    fingerprint of what decides how lines are counted); what each range held; the minutes to which
-    it added most lines; and what superseded it. For a batch of a replay also the request, and how
-    many segments each range replaces.
+    Shows who planned, claimed, committed or abandoned it and when, with which version and rules;
+    what each range held; the minutes to which it added most lines; and what superseded it. For a
+    batch of a replay also the request.
     """
     app.out.result(use_case.batch(app.context, batch_id, rows=rows), _show_batch)
 

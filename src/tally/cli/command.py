@@ -35,10 +35,10 @@ class Command(click.Command):
         examples: Sequence[str],
         document: type | None = None,
         several: type | None = None,
-        callback: Callable[..., Any],
+        callback: Callable[..., Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(callback=pass_app(callback), **kwargs)
+        super().__init__(callback=callback and pass_app(callback), **kwargs)
         self.examples = tuple(examples)
         self.document, self.several = document, several
         if document is not None:

@@ -80,11 +80,10 @@ def _show_plan(out: Output, view: PlanView) -> None:
 def run(app: App, batch_id: int | None, pipeline: str | None, run_all: bool) -> int:
     """Count a batch and commit it.
 
-    With BATCH, runs that batch; if it is committed already, says so and changes nothing. Without
+    With BATCH, runs that batch; if it is committed already, reports so and changes nothing. Without
     BATCH, plans the next batch of each pipeline, or resumes the open one, and runs it; with --all
     one after another, until everything is counted that Kafka held at the last plan. An error of one
-    pipeline keeps no other from its turn. Spark runs in this process. Running a batch is
-    idempotent: it is safe at any time, as often as you like.
+    pipeline does not stop the others. Spark runs in this process. Running a batch is idempotent.
 
     Exit code 4 when partitions are blocked; the others were counted.
     """

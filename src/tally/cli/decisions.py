@@ -83,8 +83,8 @@ def accept(
     truncation, at the committed offset. A range with missing offsets is read again, and the records
     that it has are counted.
 
-    Shows what would be accepted and asks. Exactly what was shown is accepted: if a loss grows
-    meanwhile, or is decided by another operator, nothing is changed.
+    Shows what would be accepted and asks. If a loss has grown meanwhile, or was decided by another
+    operator, nothing is changed.
     """
     if partition is not None and topic is None:
         raise UsageError("--partition needs --topic", next_step="name the topic as well")
@@ -152,10 +152,9 @@ def adopt(
 ) -> None:
     """Follow a topic's new generation from now on.
 
-    What was counted from the old generation stays in the result; its open losses are accepted with
-    the adoption, and so is what was planned of it and never counted. With --start earliest, what
-    the new generation has lost already is accepted as lost, too. Shows all of it, and where
-    counting would begin, and asks.
+    What was counted from the old generation stays in the result. Its open losses, and what was
+    planned of it and never counted, are accepted as lost; with --start earliest also what the new
+    generation has lost already. Shows all of it, and where counting would begin, and asks.
     """
     view = generations.preview_adoption(app.context, pipeline, topic, start=start, reason=reason)
     if not app.out.as_json:
@@ -249,11 +248,9 @@ def prune(app: App, pipeline: str | None, older_than: timedelta, dry_run: bool) 
 
     What was counted from records that Kafka has deleted can no longer be replaced: its ranges are
     joined and its counts become one sum per minute. The result does not change, and the audit still
-    proves it. Also deletes the dead letters of what is folded, counts that replays have superseded,
-    and abandoned batches. What an open replay is to replace is kept; decisions about losses and
-    topics are kept for ever.
-
-    It may run while batches are counted, and again after it was interrupted.
+    verifies it. Also deletes the dead letters of what is folded, superseded counts and abandoned
+    batches. What an open replay is to replace is kept, and so are decisions about losses and
+    topics. It may run while batches are counted.
     """
     name = app.pipeline(pipeline)
     with app.out.progress("pruning", "partitions") as meter:

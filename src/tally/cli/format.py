@@ -136,8 +136,7 @@ def try_(
     Shows what is read as time, level and other fields, how many lines are malformed and why, and
     the keys to paste into tally.toml. Without --format, --pattern, --field and --pipeline every
     ready-made format is tried, and those that understand a line are listed, the best first. A year
-    that a format does not print is taken from the record. Nothing is written. A file can be tried
-    without a valid configuration.
+    that a format does not print is taken from the record. Nothing is written.
     """
     rule = {key: given[key] for key in ("time", "assume_year", "time_zone")}
     line_format, options = _line_format(name, pipeline, given)

@@ -73,18 +73,16 @@ def replay(
 
     For counting under other rules (a level, a corrected line format), for offsets before the
     pipeline's start, and for correcting wrong counts. Select the ranges in one way: by offsets,
-    ranges, record times, a batch, minutes of the result, files, or --all. The records are counted
-    under the current rules.
+    ranges, record times, a batch, minutes of the result, files, or --all.
 
     Shows what would be read and replaced, and asks; exactly what was shown is done. A segment is
-    replaced whole, so a range is widened to the segments that it touches. Two kinds of range are
-    refused: offsets that are not counted yet, which minute batches will count, and offsets that
-    Kafka no longer holds, whose counts stay. So is a request that an open replay is to reprocess
-    exactly and has not begun; resume that one. Readers of the result see either the old counts of a
-    batch or its new ones, never a mixture. Minute batches may run meanwhile.
+    replaced whole, so a range is widened to the segments that it touches. Refused are offsets that
+    are not counted yet, offsets that Kafka no longer holds, whose counts stay, and a request that
+    an open replay is to reprocess exactly and has not begun. Readers of the result see either the
+    old counts of a batch or its new ones. Minute batches may run meanwhile.
 
-    Large requests are divided into batches that are committed one by one. Ctrl-C is safe at any
-    moment: --resume continues, and with --dry-run shows what is left. Spark runs in this process.
+    Large requests are divided into batches that are committed one by one; after Ctrl-C, --resume
+    continues. Spark runs in this process.
     """
     if resume_id is None and cancel_id is None:
         if pipeline is not None:  # before the options, which lack, too, where a topic is named

@@ -69,12 +69,10 @@ def counts(
 ) -> int:
     """Show the result: lines per minute.
 
-    A minute without counted lines has no row. The last lines name the rules that are configured
-    now. A minute with lines that were counted under other rules is marked, and the replay is named
-    that brings these minutes up to date, as far as Kafka still holds their records; of folded lines
-    the rules are not known. Offsets under other rules are told in all, as a minute may lack lines
-    of which the other rules counted none. Without PIPELINE and with several pipelines, shows a line
-    for each.
+    A minute without counted lines has no row. Minutes with lines that were counted under other
+    rules than today's are marked, and the replay is named that brings them up to date, as far as
+    Kafka still holds their records. So is the number of all offsets under other rules, as a minute
+    may lack lines that those rules did not count.
     """
     if last is None and since is None and until is None:
         last = LAST
@@ -267,12 +265,10 @@ def audit(app: App, pipeline: str | None, from_kafka: bool) -> int:
     """Prove that the result is what Kafka held.
 
     On one consistent snapshot of the ledger: live segments and accepted losses tile each partition
-    from its start to its next offset; the result table is the sum of the live contributions,
-    minute by minute; every segment adds up; no state contradicts another. With --recount,
-    every live segment that Kafka still holds is read again, and its counts and dead letters are
-    compared; what Kafka no longer holds is listed as not checkable.
-
-    Without PIPELINE, audits all pipelines. Exit code 1 when there is a violation.
+    from its start to its next offset; the result table is the sum of the live contributions; every
+    segment adds up; no state contradicts another. With --recount, every live segment that Kafka
+    still holds is read again, and its counts and dead letters are compared; what Kafka no longer
+    holds is listed as not checkable.
     """
     names = app.chosen(pipeline)
     with _opened(app, from_kafka) as ctx:

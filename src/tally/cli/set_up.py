@@ -170,10 +170,9 @@ def jars(app: App, folder: Path) -> None:
     """Fetch Spark's Kafka connector, and prepare Spark's start.
 
     The connector of the PySpark that Tally is tested with, and what it needs, by exact version from
-    Maven Central, each file checked against a checksum that comes with Tally. Needs Java and the
-    extra "spark". An archive of the classes that Spark loads is made beside the jars: with it Spark
-    starts in half the time. Call this again after an update of Java or PySpark; what is there is
-    neither fetched nor made a second time.
+    Maven Central, checked against checksums that come with Tally. Needs Java and the extra "spark".
+    An archive of the classes that Spark loads is made beside the jars: with it Spark starts in half
+    the time. Call this again after an update of Java or PySpark.
     """
     from tally.spark.class_archive import build_archive  # noqa: PLC0415 - --help does without
     from tally.spark.jars import install_connector  # noqa: PLC0415
@@ -222,7 +221,6 @@ def connect_server(app: App, master: str, port: int, memory: str) -> None:
     memory, does not answer for a minute, or has a task that still runs a minute after it was
     cancelled. It listens on the loopback address and asks for `spark.connect_token`; for other
     machines put a proxy with TLS in front of it. `spark.jars_dir` and `spark.conf` apply to it.
-    Ends with SIGTERM or Ctrl-C.
     """
     from tally.spark.connect_server import server_command, server_environment  # noqa: PLC0415
     from tally.spark.keeper import keep_until_told  # noqa: PLC0415 - as above, --help does without

@@ -42,12 +42,11 @@ _INDENT: Final = 32
 def pipelines(app: App, check: bool) -> int:
     """List all pipelines with health, lag and last commit.
 
-    A line for each pipeline of the configuration, and below them what is wrong with which. A
-    pipeline that is configured wrong is listed as well; it does not keep the others from counting.
-    When Kafka does not answer, only the ledger's side is shown, with exit code 3.
+    Below the lines stands what is wrong with which. A pipeline that is configured wrong is listed
+    as well; it does not keep the others from counting. When Kafka does not answer, only the
+    ledger's side is shown, with exit code 3.
 
-    With --check, exit code 1 unless the health of all is ok; Airflow is asked, too, where one is
-    configured, for paused DAGs.
+    With --check, Airflow is also asked for paused DAGs, where one is configured.
     """
     return _show_all(app, check=check)
 
@@ -93,10 +92,9 @@ def status(app: App, pipeline: str | None, check: bool) -> int:
     Shows the committed offset, Kafka's end and the lag in offsets; the open batch and the last
     committed one; and what is wrong, with what to do about it. When Kafka does not answer, only the
     ledger's side is shown, with exit code 3. Without PIPELINE, and with several pipelines or one
-    that is configured wrong, shows a line for each, as tally pipelines does.
+    that is configured wrong, lists all pipelines.
 
-    With --check, exit code 1 unless the health is ok; Airflow is asked, too, where one is
-    configured, whether the DAG is paused.
+    With --check, Airflow is also asked whether the DAG is paused, where one is configured.
     """
     if pipeline is None and (len(app.settings.names) > 1 or app.settings.disabled):
         return _show_all(app, check=check)
@@ -141,11 +139,10 @@ def _show_status(out: Output, view: StatusView) -> None:
 def doctor(app: App) -> int:
     """Check everything Tally needs and say what to do.
 
-    Checks the configuration and the environment, MySQL (version, storage engine, session and
-    server settings, grants, tables), Kafka (whether it answers, topics, access rights), Java and
-    Spark with its Kafka connector, Airflow (connections, scheduler, DAGs), and the health of each
-    pipeline. Changes nothing; statements that try a grant are rolled back. Exit code 1 when a check
-    fails.
+    Checks the configuration and the environment, MySQL (version, storage engine, settings, grants,
+    tables), Kafka (topics, access rights), Java and Spark with its Kafka connector, Airflow
+    (connections, scheduler, DAGs), and the health of each pipeline. Changes nothing; statements
+    that try a grant are rolled back.
     """
     view = examination.doctor(
         app.config_path, airflow=airflow_environment(app), on_check=partial(_show_check, app.out)

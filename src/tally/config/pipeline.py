@@ -114,18 +114,17 @@ class PipelineSettings(Section):
     start: Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_parse_start)] = (
         "earliest"
     )
-    """Where counting begins in a topic that the pipeline has not read before: `earliest`, `latest`
-    or a time with its zone (the first record at or after it). Later changes move nothing."""
+    """Where counting begins in a topic that is new to the pipeline: `earliest`, `latest` or a time
+    with its zone (the first record at or after it)."""
     line_format: str | dict[str, Any] = "fixed"
-    """Name of a ready-made format, or a table with `pattern`, `json` or `logfmt`, and `time_format`
-    where the lines have a time; or a table with the `name` of a ready-made one. A table may have
-    the options `skip_bytes`, `default_level` and `accept`; see docs/line-formats.md."""
+    """Name of a ready-made format, or a table with `name`, `pattern`, `json` or `logfmt`, with
+    `time_format` where the lines have a time, and with options; see docs/line-formats.md."""
     time: Literal["line", "instant", "record"] = "line"
     """What puts a line into a minute: the time that it states; the `instant` of that time and the
     offset behind it (`Z`, `+02:00`), shown in `time_zone`; or Kafka's timestamp of its `record`."""
     time_zone: Annotated[str, AfterValidator(check_zone)] | None = None
-    """Time zone in which numbers since 1970, other instants and Kafka's timestamps are shown, such
-    as `Europe/Berlin`; UTC when not set. A wall clock is never shifted."""
+    """Time zone in which instants and Kafka's timestamps are shown, such as `Europe/Berlin`; UTC
+    when not set. A wall clock is never shifted."""
     assume_year: Annotated[int, Field(ge=1000, le=9999)] | Literal["from_record"] | None = None
     """Year of lines that print none: a number, or `from_record`: the latest year in which the line
     is at most 7 days ahead of its record's timestamp."""
@@ -134,9 +133,8 @@ class PipelineSettings(Section):
     without one."""
     filter: dict[FilterKey, Annotated[list[str], Field(min_length=1)]] = {}
     """Count only lines that have one of these values, by field: `level`, a group of the pattern, a
-    field or a path of JSON lines, `topic`, `partition` or `key`. `*` stands for any characters:
-    `{ status = ["5*"] }`. Under `text` a value must occur somewhere in the record. Several fields
-    must all agree."""
+    field or a path of JSON lines, `topic`, `partition`, `key` or `text`, as in `{ status = ["5*"]
+    }`; see docs/labels.md. Several fields must all agree."""
     labels: Annotated[list[Label], AfterValidator(check_labels)] = []
     """Count by these fields besides the minute; each becomes a column of the result table. Named as
     in `filter`, without `text`."""
@@ -144,8 +142,7 @@ class PipelineSettings(Section):
     """Unicode code points that are kept of a label's value; 700 at most for all labels together."""
     max_series_per_batch: Annotated[int, Field(ge=1, le=100_000_000)] = 100_000
     """Rows of minutes and labels that the records of one minute may give. With more the batch stops
-    before anything is written, as some label has too many values. A batch that catches up may have
-    as many for each minute of its records."""
+    before anything is written."""
     measure: Literal["count", "bytes"] = "count"
     """`count`: lines. `bytes`: beside them the sum of the lengths of their values, in the column
     `log_bytes`."""
@@ -155,34 +152,30 @@ class PipelineSettings(Section):
     max_records_per_partition: Annotated[int, Field(ge=1, le=2_000_000_000)] = 5_000_000
     """Offsets that one batch takes from one partition at most; a backlog is cut into several."""
     continuation_lines: Literal["malformed", "unmatched"] = "malformed"
-    """What a record is that begins no line, such as one of a stack trace: it is empty, or the
-    pattern does not match, or it is not one JSON object, or in the fixed layout it does not start
-    with a time. `unmatched`: it is not counted and no dead letter."""
+    """What a record is that begins no line, such as one of a stack trace. `unmatched`: it is not
+    counted and no dead letter; see docs/line-formats.md."""
     max_malformed_per_batch: Annotated[int, Field(ge=0)] = 100_000
-    """Malformed records that one batch may hold; with more it stops and asks, as the line format
-    is probably wrong."""
+    """Malformed records that one batch may hold; with more it stops, as the line format is probably
+    wrong."""
     max_malformed_ratio: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Share of malformed records, 0 to 1. The first batches under new rules stop and ask when a
-    larger share of 1,000 records or more is malformed; later it is a warning of the pipeline's
-    health."""
+    """Share of malformed records, 0 to 1. The first batches under new rules stop when a larger
+    share of 1,000 records or more is malformed; later it is a warning of the health."""
     dead_letter_max_bytes: Annotated[int, Field(ge=0, le=16_777_215)] = 16_384
     """Bytes of a malformed record that are kept; its whole length is always recorded."""
     delivery: Annotated[
         Literal["batch", "partition", "rows", "procedure", "files"],
         BeforeValidator(_check_exactly_once),
     ] = "batch"
-    """What is committed together, in one transaction. `batch`: the counts and offsets of all
-    partitions, by the driver. `partition`: those of each partition by itself, by the Spark task
-    that reads it. The others: as `partition`, and each counted line is kept besides, as a row
-    (`rows`), as a row that a stored procedure writes (`procedure`), which may both be on another
-    server, or in Parquet files (`files`); see docs/delivery.md."""
+    """What is committed together: the counts and offsets of all partitions (`batch`), or of each
+    partition by itself (`partition`); the others also keep each counted line, as a row (`rows`), by
+    a stored procedure (`procedure`) or in Parquet files (`files`); see docs/delivery.md."""
     rows_table: Annotated[str, AfterValidator(check_result_table)] | None = None
-    """Where lines are kept: the view of them; when not set, `<result table>_rows`, or with
-    `delivery = "files"` `<result table>_files`, the view of the files."""
+    """The view of the kept lines; when not set, `<result table>_rows`, or with `delivery = "files"`
+    `<result table>_files`."""
     row_key: list[Label] = []
-    """With `delivery = "rows"` or `"procedure"`: fields that together name what a
-    line tells of, such as `["request_id"]`; of lines with the same values the view has only the
-    first. A line that lacks one of them is always there. Without: every line."""
+    """With `delivery = "rows"` or `"procedure"`: fields that together identify a line, such as
+    `["request_id"]`; of lines with the same values the view has only the first. A line that lacks
+    one of them is always there."""
     row_procedure: Annotated[str, AfterValidator(check_result_table)] | None = None
     """With `delivery = "procedure"`: the stored procedure that writes the rows; `<rows_table>_keep`
     when not set."""
@@ -190,13 +183,12 @@ class PipelineSettings(Section):
     """With `delivery = "files"`: the folder of the files, as a path or as a URL such as
     `s3://BUCKET/FOLDER`; the driver and all executors must see the same."""
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
-    """Whether records of open and aborted transactions are left out. It belongs to the rules by
-    which lines are counted: after a change a replay counts again. It leaves out records only of
-    what was counted by `read_uncommitted` and the same rules otherwise, and of no compacted topic:
-    change no other rule at once."""
+    """Whether records of open and aborted transactions are left out. After a change a replay counts
+    again; it leaves out records only of what was counted by `read_uncommitted` and otherwise the
+    same rules, and of no compacted topic: change no other rule at once."""
     offsets: Literal["dense", "sparse"] = "dense"
-    """`dense`: every offset of a range holds a record, a missing one is data loss. `sparse`: for
-    producers with transactions and for compacted topics, offsets may be missing inside a range."""
+    """`dense`: an offset without a record inside a range is data loss. `sparse`: offsets may be
+    missing, as with transactions and in compacted topics."""
     reader: Annotated[dict[str, Option], AfterValidator(check_reader_options)] = {}
     """Options of Spark's Kafka reader, over Tally's own defaults."""
     schedule: Annotated[str, AfterValidator(_check_schedule)] = "* * * * *"
@@ -204,13 +196,11 @@ class PipelineSettings(Section):
     UTC."""
     patience_s: Annotated[int, Field(ge=30, le=86_400)] = 600
     """Seconds the count of one batch may take; more than `mysql.statement_timeout_s`. The other
-    time-outs of a run follow from it."""
+    timeouts of a run follow from it."""
     max_lag_offsets: Annotated[int, Field(ge=0)] | None = None
-    """Offsets that may wait to be counted; more are a warning of the pipeline's health. No limit
-    when not set."""
+    """Offsets that may wait to be counted; more are a warning of the health."""
     prune_after_days: Annotated[int, Field(ge=0, le=36_500)] = 14
-    """Age in days at which the daily DAG folds contributions that Kafka can no longer serve, and
-    deletes superseded counts and abandoned batches, behind a green audit. 0: never."""
+    """Age in days at which the daily DAG prunes, behind a green audit. 0: never."""
     owner: Annotated[str, Field(min_length=1)] = "tally"
     """Owner of the DAGs."""
     tags: list[str] = []

@@ -32,8 +32,8 @@ HEADER: Final = """\
 Written by `python -m tally.config.reference` from the settings in `src/tally/config/`; do not edit.
 
 One file, `tally.toml` in the working directory, or the file that `TALLY_CONFIG` or
-`tally --config FILE` names. It is validated once, as a whole: an error names every wrong key, its
-value and what is allowed. A key that Tally does not know is an error.
+`tally --config FILE` names. It is validated as a whole: an error names every wrong key, its value
+and what is allowed. An unknown key, or an unknown variable `TALLY_…`, is an error.
 
 This is enough:
 
@@ -42,7 +42,7 @@ This is enough:
 topics = ["alog"]
 ```
 
-Save the file; the next batch uses it, and nothing needs a restart. After a change of an environment
+The next batch uses a saved file; nothing needs a restart. After a change of an environment
 variable, restart the processes that have it. What was counted before stays as it is until it is
 [replayed](airflow.md#counting-again).
 
@@ -50,28 +50,24 @@ variable, restart the processes that have it. What was counted before stays as i
 
 The first place that has the value wins, key by key:
 
-1. Airflow's connections `tally_kafka`, `tally_mysql`, `tally_results` and `tally_console`, in
-   Airflow's tasks and pages (see [airflow.md](airflow.md#connections)),
-2. the environment: the variable below each key,
+1. in Airflow's tasks and pages, the [connections](airflow.md#connections) `tally_kafka`,
+   `tally_mysql`, `tally_results` and `tally_console`,
+2. the environment: the variable below each key; lists and tables are JSON, such as
+   `TALLY_PIPELINES__ERROR_LOG__LEVELS='["WARN", "ERROR"]'`,
 3. the file that `TALLY_SECRETS_FILE` names: TOML of the same shape, readable by its owner alone,
-4. `.tally/stack.toml` beside the configuration: addresses and passwords of the local stack, written
-   by `tally up`,
+4. `.tally/stack.toml` beside the configuration: the local stack, as `tally up` writes it,
 5. `tally.toml`,
 6. the default.
 
-Lists and tables in the environment are JSON, such as
-`TALLY_PIPELINES__ERROR_LOG__LEVELS='["WARN", "ERROR"]'`. A `TALLY_` variable
-that is not known is an error.
-
-Passwords belong in the environment, the secrets file or an Airflow connection. They appear in no
-log, no error and no command line.
+Passwords belong in the environment, the secrets file or a connection. They appear in no log, no
+error and no command line.
 """
 
 READER: Final = """\
 ### Defaults of `reader`
 
-Tally reads with these options of Spark's Kafka reader. A key in `reader` replaces the one of the
-same name. An option that decides which offsets are read is refused there.
+Options of Spark's Kafka reader; a key in `reader` replaces the one of the same name. An option that
+decides which offsets are read is refused.
 """
 
 _WORDS: Final = {
@@ -89,7 +85,7 @@ def render() -> str:
     sections = [
         *_section("kafka", "TALLY_KAFKA", KafkaSettings),
         *_section("mysql", "TALLY_MYSQL", MySQLSettings),
-        *_section("results", "TALLY_RESULTS", ResultsSettings),
+        *_section("results", "TALLY_RESULTS", ResultsSettings, same_as="mysql"),
         *_section("spark", "TALLY_SPARK", SparkSettings),
         *_section("console", "TALLY_CONSOLE", ConsoleSettings),
         *_section("pipelines.NAME", "TALLY_PIPELINES__NAME", PipelineSettings),
@@ -97,9 +93,16 @@ def render() -> str:
     return "\n".join([HEADER, *sections, *_reader()])
 
 
-def _section(name: str, prefix: str, model: type[BaseModel]) -> Iterator[str]:
+def _section(
+    name: str, prefix: str, model: type[BaseModel], *, same_as: str | None = None
+) -> Iterator[str]:
+    """A section with its keys, or with the name of the section whose keys and defaults it has."""
     yield f"## [{name}]\n"
     yield f"{model.__doc__}\n"
+    if same_as:
+        yield f"The keys and defaults of [[{same_as}]](#{same_as}); the variables are"
+        yield f"`{prefix}__…`.\n"
+        return
     yield "| key | value | default | meaning |\n|---|---|---|---|"
     for key, field in model.model_fields.items():
         cells = (
@@ -135,7 +138,7 @@ def _kind(annotation: Any) -> str:
     if origin is Annotated:
         return _kind(arguments[0])
     if origin is Literal:
-        return " or ".join(f"`{choice}`" for choice in arguments)
+        return ", ".join(f"`{choice}`" for choice in arguments)
     if origin in {Union, UnionType}:
         return " or ".join(_kind(choice) for choice in arguments if choice is not NoneType)
     if origin is list:

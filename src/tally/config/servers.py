@@ -85,23 +85,21 @@ class MySQLSettings(Section):
     """Password."""
     database: Annotated[str, AfterValidator(check_database_name)] = "tally"
     """Database of the ledger and the result tables: up to 64 letters, digits, `_`, `$` and `-`, no
-    `-` at the beginning. In SQL a name with a dash needs backticks."""
+    `-` at the beginning."""
     tls: Literal["preferred", "disabled", "verified"] = "preferred"
-    """Whether the connection is encrypted: if the server offers it, never, or always and with the
-    server's certificate and name checked. Only `verified` makes sure whose server it is. Client
-    certificates are not supported."""
+    """Encryption: if the server offers it, never, or always and with the server's certificate and
+    name checked. Client certificates are not supported."""
     ssl_ca: Path | None = None
     """PEM file with the authority to trust under `tls = "verified"`; the system's when not set."""
     connect_timeout_s: Annotated[int, Field(ge=1, le=300)] = 10
     """Seconds to wait for a connection."""
     statement_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 300
     """Seconds to wait for the answer to one statement; then the server counts as gone. Less than a
-    pipeline's `patience_s`. Airflow's `plan` and audit wait at most for half of their own
-    timeouts."""
+    pipeline's `patience_s`. Airflow's `plan` and audit wait at most for half of their timeouts."""
     lock_wait_timeout_s: Annotated[int, Field(ge=1, le=300)] = 20
-    """Seconds a statement waits for a row lock before the transaction is rolled back and run
-    again; less than `statement_timeout_s`. The server closes a connection that is silent inside a
-    transaction after three times this long, and releases its locks."""
+    """Seconds a statement waits for a row lock before the transaction is rolled back and run again;
+    less than `statement_timeout_s`. The server ends a transaction that is silent for three times
+    this long."""
 
     @model_validator(mode="after")
     def _lock_waits_are_answered(self) -> "MySQLSettings":

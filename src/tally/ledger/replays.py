@@ -34,8 +34,8 @@ class ReplayRecord:
     ended_at: datetime | None
     """When its last batch was committed or abandoned."""
     pruned_at: datetime | None
-    """When counts of it, or of what it replaced, were first pruned; its changes are no longer known
-    from then on."""
+    """When counts of it, or of what it replaced, were first pruned; its changes are unknown
+    since."""
     batches: int
     """How many batches it has, abandoned ones left out."""
     committed: int

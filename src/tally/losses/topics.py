@@ -48,13 +48,13 @@ class AdoptionView:
     cluster_id: str
     """The cluster it is on now."""
     start: str
-    """``earliest`` or ``latest``: where counting begins in a generation that is new."""
+    """``earliest`` or ``latest``: where counting of a new generation begins."""
     was_followed_before: bool
     """Whether the ledger has followed this generation before; then counting resumes."""
     partitions: tuple[StartView, ...]
     """Where counting begins or resumes, by partition number."""
     lost: tuple[LostView, ...]
-    """What is accepted as lost, of the generation before and of this one."""
+    """What is accepted as lost, of both generations."""
     adopted: bool
     """Whether it is adopted; false for a preview."""
 

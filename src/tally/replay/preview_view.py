@@ -76,13 +76,13 @@ class PreviewView:
     digest: str
     """A digest of the request; another request has another one."""
     plan: str
-    """A digest of what would be read and replaced, batch by batch, and of the rules."""
+    """A digest of what would be read and replaced, and of the rules."""
     asked: tuple[OffsetRange, ...]
     """The requested ranges, in order; overlapping ones are joined."""
     refusals: tuple[RefusalView, ...]
     """Ranges that cannot be reprocessed; if there is one, nothing is done."""
     possible: tuple[OffsetRange, ...]
-    """What of the requested ranges could be reprocessed without the rest, when some are refused."""
+    """What of the requested ranges could be reprocessed, when some are refused."""
     error: ErrorView | None
     """Why the replay cannot be done; null when it can."""
     read: tuple[ReadView, ...]
@@ -96,7 +96,7 @@ class PreviewView:
     segments_replaced: int
     """Live segments that are replaced."""
     is_wider: bool
-    """Whether more is read than was asked for, as segments are replaced whole."""
+    """Whether more is read than was requested."""
     rules: str
     """The rules that lines are counted by now, as text."""
     minutes: int

@@ -132,8 +132,6 @@ def test_the_reference_is_what_the_commands_say() -> None:
     page = render()
     assert text(DOCS / "cli.md") == page
     assert [path for path in walk() if f"### {' '.join(path)}\n" not in page] == []
-    meaning = "another attempt was first: it owns the batch, or the batch has ended"
-    assert f"| 5 | {meaning}; nothing was changed |" in page
 
 
 def test_the_json_reference_is_what_the_views_are() -> None:
