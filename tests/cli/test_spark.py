@@ -14,9 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tally.app.format_trial import SAMPLE_BYTES
-from tally.cli.app import read_with_spark
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
+from tally.context import spark_reader
 from tally.lines.parsing import parse_line_format
 from tally_local.stack.stack import Stack
 from tests.cli.conftest import LINE, Call
@@ -32,7 +32,7 @@ LOGS = PROJECT / "tests" / "logs"
 @pytest.fixture
 def ports(spark: SparkSession) -> dict[str, Any]:
     """Commands read with the session of the tests instead of starting and stopping one."""
-    return {"read_with": read_with_spark, "open_spark": lambda _, **__: nullcontext(spark)}
+    return {"read_with": spark_reader, "open_spark": lambda _, **__: nullcontext(spark)}
 
 
 def configured(toml: str) -> Pipeline:

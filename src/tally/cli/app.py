@@ -18,44 +18,27 @@ if TYPE_CHECKING:  # pydantic is half of a command's start; --help does without
     from pyspark.sql import SparkSession
 
     from tally.app.each import Each
-    from tally.config.servers import SparkSettings
     from tally.config.settings import Settings
-    from tally.context import Context, OpenReader, OpenSession
-    from tally.spark.progress import OnRead
+    from tally.context import Context, OpenReader
 
 Ask = Callable[[str], None]
 """Asks the operator a question; returns when the answer is yes, and raises otherwise."""
 
-OpenContext = Callable[["Settings"], "Context"]
-"""Makes the context of a configuration."""
 
-ReadWith = Callable[["Settings", "OpenSession", "OnRead | None"], "OpenReader"]
-"""Makes a function that opens a reader, as :func:`tally.context.spark_reader` does."""
+def later(name: str) -> Callable[..., Any]:
+    """A function of :mod:`tally.context`, imported when it is called: --help does without."""
 
+    def call(*args: Any, **kwargs: Any) -> Any:
+        from tally import context  # noqa: PLC0415 - as above
 
-def own_session(
-    settings: "SparkSettings", *, needs_kafka: bool
-) -> "AbstractContextManager[SparkSession]":
-    """A Spark session that only this command uses."""
-    from tally import context  # noqa: PLC0415 - --help does without
+        return getattr(context, name)(*args, **kwargs)
 
-    return context.own_session(settings, needs_kafka=needs_kafka)
+    return call
 
 
-def read_with_spark(
-    settings: "Settings", open_session: "OpenSession", on_read: "OnRead | None"
-) -> "OpenReader":
-    """Read with Spark, which is imported and started with the first reader."""
-    from tally.context import spark_reader  # noqa: PLC0415 - --help does without
-
-    return spark_reader(settings, open_session, on_read)
-
-
-def configured_context(settings: "Settings") -> "Context":
-    """Kafka, MySQL and Spark as the configuration names them; connected when first needed."""
-    from tally.context import open_context  # noqa: PLC0415 - --help does without
-
-    return open_context(settings)
+own_session, spark_reader, open_context = map(
+    later, ("own_session", "spark_reader", "open_context")
+)
 
 
 def ask_on_terminal(question: str) -> None:
@@ -83,9 +66,9 @@ class App:
     """The streams for results and for everything else."""
     open_spark: Callable[..., "AbstractContextManager[SparkSession]"] = own_session
     """Opens a Spark session from the settings; it need not always be able to read Kafka."""
-    read_with: ReadWith = read_with_spark
+    read_with: Callable[..., "OpenReader"] = spark_reader
     """Makes what opens the readers of a command that counts."""
-    open_context: OpenContext = configured_context
+    open_context: Callable[["Settings"], "Context"] = open_context
     """Makes the context, with Kafka and MySQL, from the settings."""
     ask: Ask = ask_on_terminal
     """Asks the operator a question."""
