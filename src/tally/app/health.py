@@ -117,7 +117,7 @@ def _late(found: PipelineState) -> Iterator[Problem]:
     It is a warning before that, when not even a batch was planned of it: no task starts.
     """
     before, health, name = found.overdue_before, Health.FAIL, found.pipeline.name
-    batch = min(found.ledger.open_records, key=lambda one: one.planned_at, default=None)
+    batch = min(found.ledger.open_batches, key=lambda one: one.planned_at, default=None)
     next_step = (
         f"see why the DAG {name} does not count (its pool, Airflow's scheduler), or: "
         f"tally run --pipeline {name} --all"

@@ -29,7 +29,6 @@ from tally.ledger.rules import (
 from tally.ledger.tables import check_prepared, tables_to_read
 from tally.lines.reading import level_of
 from tally.model import (
-    Batch,
     KafkaSnapshot,
     KnownTopic,
     LossCause,
@@ -58,11 +57,11 @@ class LedgerState:
 
     known: Mapping[str, KnownTopic]
     """Its topics, by name."""
-    open_batches: tuple[Batch, ...] = ()
+    open_batches: tuple[BatchRecord, ...] = ()
     """The minute batches that are planned and not committed: at most one, or one of each
     partition."""
-    open_records: tuple[BatchRecord, ...] = ()
-    """The same batches, as they are shown."""
+    planned_until: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Where the open batch of a partition ends."""
     last: BatchRecord | None = None
     """The minute batch that was committed last."""
     losses: tuple[LossRecord, ...] = ()
@@ -83,11 +82,15 @@ class LedgerState:
         """The state now."""
         pipeline = of.name
         recent = first_recent(tx, pipeline)
-        open_batches = tuple(find_open_ingest(tx, pipeline))
+        planned = find_open_ingest(tx, pipeline)
         return cls(
             known=known_topics(tx, pipeline),
-            open_batches=open_batches,
-            open_records=tuple(batch_record(tx, batch.batch_id) for batch in open_batches),
+            open_batches=tuple(batch_record(tx, batch.batch_id) for batch in planned),
+            planned_until={
+                segment.range.partition: segment.range.until_offset
+                for batch in planned
+                for segment in batch.segments
+            },
             last=last_committed(tx, pipeline),
             losses=tuple(find_losses(tx, pipeline, only_open=True)),
             understood=recently_understood(tx, pipeline, fingerprint(of), recent),
@@ -100,13 +103,8 @@ class LedgerState:
     @property
     def last_planned_at(self) -> datetime | None:
         """When the newest minute batch was planned; None before the first one."""
-        newest = (*self.open_records, *([self.last] if self.last else []))
+        newest = (*self.open_batches, *([self.last] if self.last else []))
         return max((batch.planned_at for batch in newest), default=None)
-
-    def planned_until(self, where: TopicPartition) -> int | None:
-        """Where the open batch of a partition ends; None when none reads it."""
-        segments = (s for batch in self.open_batches for s in batch.segments)
-        return next((s.range.until_offset for s in segments if s.range.partition == where), None)
 
 
 def _why_unprepared(tx: Transaction, pipeline: Pipeline) -> ErrorView | None:

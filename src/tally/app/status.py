@@ -160,7 +160,7 @@ def status_of(state: PipelineState) -> StatusView:
         partitions=partitions,
         blocks=state.blocks,
         open_losses=ledger.losses,
-        open_batches=ledger.open_records,
+        open_batches=ledger.open_batches,
         last_committed_batch=ledger.last,
     )
 
@@ -175,7 +175,7 @@ def _partition(state: PipelineState, where: TopicPartition) -> PartitionStatus:
         topic_id=topic.topic_id if topic else None,
         start_offset=position.start_offset if position else None,
         next_offset=position.next_offset if position else None,
-        planned_until=state.ledger.planned_until(where),
+        planned_until=state.ledger.planned_until.get(where),
         kafka_earliest=held.earliest if held else None,
         kafka_end=held.end if held else None,
         lag_offsets=state.lag(where),

@@ -5,7 +5,7 @@ import io
 from typing import Any
 
 import pytest
-from tests.unit.values import AT, P0, batch, blank, kafka, known, pipeline, span, totals
+from tests.unit.values import AT, P0, blank, kafka, known, pipeline, span, totals
 
 from tally.airflow.console import listings
 from tally.airflow.console.tables import Table, as_csv
@@ -86,7 +86,7 @@ STATUS: StatusView = status_of(
     PipelineState(
         pipeline=pipeline(),
         now=AT,
-        ledger=LedgerState(known=known(1000), open_batches=(batch(span(1000, 1005)),)),
+        ledger=LedgerState(known=known(1000), planned_until={P0: 1005}),
         kafka=kafka((0, 3000)),
     )
 )

@@ -84,12 +84,12 @@ def test_each_problem_is_named_once_and_failures_come_before_warnings() -> None:
         ({"known": known(1, topic_id="old"), "losses": (loss(0),)}, [Reason.BLOCKED], fail),
         ({**LOST, "losses": (loss(0), loss(1))}, both, fail),
         # Late is what waits longer than two starts and the patience of one batch.
-        ({"open_records": [blank(BatchRecord, planned_at=BEFORE - SECOND)]}, [Reason.LATE], fail),
-        ({"open_records": [blank(BatchRecord, planned_at=BEFORE)]}, [], ok),
+        ({"open_batches": [blank(BatchRecord, planned_at=BEFORE - SECOND)]}, [Reason.LATE], fail),
+        ({"open_batches": [blank(BatchRecord, planned_at=BEFORE)]}, [], ok),
         (overdue, [Reason.LATE], fail),
         # Before that no task has even planned a batch of it.
         (ONE, [Reason.LATE], warn),
-        ({**ONE, "open_records": [blank(BatchRecord, planned_at=NOW)]}, [], ok),
+        ({**ONE, "open_batches": [blank(BatchRecord, planned_at=NOW)]}, [], ok),
     )
     wrong = []
     for change, reasons, health in cases:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.unit.values import AT, P0, batch, kafka, known, pipeline, span
+from tests.unit.values import AT, P0, kafka, known, pipeline, span
 
 from tally.app.health import Health, worst_of
 from tally.app.state import LedgerState, PipelineState
@@ -120,7 +120,7 @@ def test_the_lag_of_a_new_topic_follows_from_its_start() -> None:
 def test_what_is_planned_is_shown_beside_what_is_counted() -> None:
     """Without Kafka it is all that is known of how far behind a partition is."""
     both = known(3, 9)
-    state = LedgerState(known=both, open_batches=(batch(span(3, 8)),))
+    state = LedgerState(known=both, planned_until={P0: 8})
     view = status_of(replace(NOW, ledger=state))
     assert [p.planned_until for p in view.partitions] == [8, None]
     assert [p.planned_offsets for p in view.partitions] == [5, 0]
