@@ -2,18 +2,20 @@
 
 import dataclasses
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pydantic import SecretStr
 
@@ -227,6 +229,22 @@ def test_a_read_tells_how_far_it_is_while_it_goes_on(
     assert read == sorted(set(read))
     assert any(0 < offsets < 2_100 for offsets in read), read
     assert len(told) == ended_at  # nothing is told of a read that has ended
+
+
+def test_sessions_share_the_pythons_of_their_server(connect: ConnectServer) -> None:
+    """Spark never ends what a session has of its own: a thread and a pool of Pythons for each."""
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+
+    for _ in range(3):
+        with spark_session(connect.settings, "test") as session:
+            assert session.range(3).mapInArrow(rows, "id bigint").count() == 3
+    jcmd = shutil.which("jcmd") or str(Path(connect.process.exe()).with_name("jcmd"))
+    threads = subprocess.run(
+        [jcmd, str(connect.process.pid), "Thread.print"], check=True, capture_output=True, text=True
+    ).stdout
+    assert threads.count("Idle Worker Monitor") == 1
 
 
 def test_what_a_session_may_not_set_is_left_to_the_server(connect: ConnectServer) -> None:

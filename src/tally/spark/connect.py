@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, cast
+from uuid import uuid4
 
 import grpc
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
@@ -34,6 +35,10 @@ log = logging.getLogger(__name__)
 # this expression matches. Kafka's password is in such an option.
 REDACTION_KEY: Final = "spark.sql.redaction.string.regex"
 REDACTION: Final = r'(?is)(jaas|password|secret)(?:[^"\\]|\\.)*"\s*value:\s*"(?:[^"\\]|\\.)*"'
+
+# A session with artifacts of its own has class loaders and a pool of Python workers of its own,
+# of which Spark keeps some when it is closed (SPARK-54055). Tally's sessions have no artifacts.
+_SHARED: Final = ("spark.sql.artifact.isolation.enabled", "false")
 
 # With this variable set, PySpark's functions build plans for a server.
 _MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
@@ -79,7 +84,8 @@ def connect_session(
     """
     with _plans_for_a_server():
         deadline = _Deadline(patience.answer_s)
-        session = _session(settings, deadline, patience.tries)
+        session_id = _shared_session(settings, deadline, patience.tries)
+        session = _session(settings, deadline, patience.tries, session_id)
         _open[session.session_id] = settings
         try:
             _configure(settings, session, options)
@@ -123,9 +129,29 @@ def _channel(settings: SparkSettings, deadline: "_Deadline") -> DefaultChannelBu
     return channel
 
 
-def _session(settings: SparkSettings, deadline: "_Deadline", tries: int) -> RemoteSession:
-    """A session that has sent the server no request yet."""
+def _shared_session(settings: SparkSettings, deadline: "_Deadline", tries: int) -> str:
+    """Create a session on the server that shares the server's class loader and Python workers.
+
+    What a session has of its own is decided with its first request; a clone takes the choice over.
+    """
+    found = str(uuid4())
+    first = _session(settings, deadline, tries)
+    try:
+        _answered(settings, lambda: first.conf.set(*_SHARED))
+        _answered(settings, lambda: first.client.clone(found)).close()
+    finally:
+        first.client.set_retry_policies([])
+        first.stop()
+    return found
+
+
+def _session(
+    settings: SparkSettings, deadline: "_Deadline", tries: int, session_id: str = ""
+) -> RemoteSession:
+    """A session that has sent the server no request yet; without an id a new one."""
     channel = _channel(settings, deadline)
+    if session_id:
+        channel.set(DefaultChannelBuilder.PARAM_SESSION_ID, session_id)
     session = RemoteSession.builder.channelBuilder(channel).create()
     session.client.set_retry_policies([DefaultPolicy(max_retries=tries)])
     return session
