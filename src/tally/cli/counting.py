@@ -12,14 +12,14 @@ from tally.cli.app import App
 from tally.cli.command import command
 from tally.cli.session import shared_session
 from tally.cli.ui.output import Meter, Output
-from tally.cli.ui.values import number
+from tally.cli.ui.values import sums
 from tally.context import Context
 from tally.counting import plan as planning
 from tally.counting import run as running
 from tally.counting.outcomes import RanView, RunsView, RunView
 from tally.counting.plan import PlanView
 from tally.errors import EXIT_OK, UsageError
-from tally.formatting import continued, plural
+from tally.formatting import plural
 from tally.planning.blocks import blocked_error
 from tally.replay.run import replan_batch
 
@@ -172,8 +172,7 @@ def _show_run(out: Output, ran: RanView) -> None:
         out.line(f"batch {ran.batch_id} of {ran.pipeline} {ran.before}")
         return
     out.line(
-        f"batch {ran.batch_id} of {ran.pipeline} is committed: {plural(ran.records, 'record')}, "
-        f"{number(ran.matched)} matched, {number(ran.malformed)} malformed"
-        f"{continued(ran.continuations)}, {ran.seconds:.1f} s"
+        f"batch {ran.batch_id} of {ran.pipeline} is committed: "
+        f"{sums(ran.records, ran.matched, ran.malformed, ran.continuations)}, {ran.seconds:.1f} s"
     )
     out.records(columns.COUNTED_RANGE, ran.ranges)

@@ -18,9 +18,9 @@ from tally.cli.app import App
 from tally.cli.command import command
 from tally.cli.extensions import Unanswered, airflow_environment
 from tally.cli.ui.output import Output
-from tally.cli.ui.values import health_label, moment, number
+from tally.cli.ui.values import health_label, moment, sums
 from tally.errors import EXIT_FINDINGS, EXIT_OK
-from tally.formatting import continued, plural
+from tally.formatting import plural
 
 SUMMARY: Final = (
     Column("pipeline", "", "PIPELINE"),
@@ -122,8 +122,7 @@ def _show_status(out: Output, view: StatusView) -> None:
     if (last := view.last_committed_batch) is not None:
         out.sentence(
             f"last committed minute batch: {last.batch_id} at {moment(last.committed_at)}, "
-            f"{plural(last.records or 0, 'record')}, {number(last.matched)} matched, "
-            f"{number(last.malformed)} malformed{continued(last.continuations)}"
+            f"{sums(last.records or 0, last.matched, last.malformed, last.continuations)}"
         )
     else:
         out.line("last committed minute batch: none")

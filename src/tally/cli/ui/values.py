@@ -6,7 +6,7 @@ next command.
 
 from datetime import UTC, datetime
 
-from tally.formatting import ABSENT
+from tally.formatting import ABSENT, continued, plural
 
 
 def health_label(health: str) -> str:
@@ -27,6 +27,16 @@ def moment(value: datetime | None, *, zone: str = " UTC") -> str:
         zone: What follows; empty where a column's header says it.
     """
     return ABSENT if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}{zone}"
+
+
+def sums(
+    records: int, matched: int | None, malformed: int | None, continuations: int | None
+) -> str:
+    """``5 records, 3 matched, 1 malformed``, and how many were left out as continuation lines."""
+    return (
+        f"{plural(records, 'record')}, {number(matched)} matched, {number(malformed)} malformed"
+        f"{continued(continuations)}"
+    )
 
 
 def shortened(text: str, width: int) -> str:
