@@ -8,17 +8,12 @@ With ``--all`` the backlog is counted by tools too that are installed for it.
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 from benchmarks import backlog, page, scaling, small_batch
-from benchmarks.page import Table
-from benchmarks.peers.isolated import ISOLATED, Isolated
+from benchmarks.page import say
 from benchmarks.picture import BACKLOG, SVG, picture
-from benchmarks.servers import say
 
-ROUNDS = 5
-LINES = 10_000_000
-LARGEST = 50_000_000
 QUICK_LINES = 200_000
 
 
@@ -28,23 +23,20 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="few lines, one round; only printed")
     parser.add_argument("--all", action="store_true", help="with tools that are installed for it")
     asked = parser.parse_args()
-    quick = asked.quick
-    for measure in _comparisons(ISOLATED if asked.all else (), is_quick=quick):
-        table = measure()
-        say("\n".join(["", *table.lines(), ""]))
-        if not quick:
+    rounds = {"rounds": 1} if asked.quick else {}
+    lines = {**rounds, "lines": QUICK_LINES} if asked.quick else {}
+    largest = {**lines, "largest": 2 * QUICK_LINES} if asked.quick else {}
+    for table in chain(
+        backlog.measure(**lines, peers=asked.all),
+        small_batch.measure(**rounds),
+        scaling.measure(**largest),
+    ):
+        say(f"\n{table}\n")
+        if not asked.quick:
             page.put(table)
-    if not quick:
+    if not asked.quick:
         SVG.write_text(picture(page.get(BACKLOG)), encoding="utf-8")
     return 0
-
-
-def _comparisons(isolated: Sequence[Isolated], *, is_quick: bool) -> Iterator[Callable[[], Table]]:
-    rounds = 1 if is_quick else ROUNDS
-    lines, largest = (QUICK_LINES, 2 * QUICK_LINES) if is_quick else (LINES, LARGEST)
-    yield lambda: backlog.measure(lines, rounds, isolated)
-    yield lambda: small_batch.measure(rounds)
-    yield lambda: scaling.measure(lines, rounds, largest)
 
 
 if __name__ == "__main__":

@@ -15,22 +15,25 @@ of each step, and the CPU seconds of a minute: Airflow's own, those of its tasks
 those of Spark's server, Kafka and MySQL. Every line must be counted, or it ends with an error.
 """
 
-import argparse
 import os
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 import psutil
+from tests.first_use.pages import checkout
 
-from benchmarks.page import Table
-from benchmarks.servers import PARTITIONS, PROJECT, say
+from benchmarks.page import Table, command, say
+from benchmarks.servers import PARTITIONS
 from tally.audit.audit import audit
 from tally.config.loading import load_settings
 from tally.context import open_context
@@ -46,7 +49,8 @@ from tally_local.demo.writer import LineWriter
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 
-TABLE = "minutes"
+T = TypeVar("T")
+
 PIPELINE = "error_log"
 EMPTY = "two_empty_tasks"
 TOPIC = "minutes"
@@ -68,10 +72,6 @@ with DAG("{EMPTY}", schedule="* * * * *", start_date=datetime(2026, 1, 1), catch
 
     first() >> second()
 '''
-CONFIGURATION = f"""
-[pipelines.{PIPELINE}]
-topics = ["{TOPIC}"]
-"""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -88,30 +88,23 @@ class Phase:
     """CPU seconds by whose they were."""
 
 
-def main() -> int:
-    """Run all ways and print their table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=int, default=30)
-    table = measure(parser.parse_args().minutes)
-    say("\n".join(table.lines()))
-    return 0
-
-
-def measure(minutes: int) -> Table:
+def measure(minutes: int = 30) -> Iterator[Table]:
     """Run all ways.
 
     Raises:
         RuntimeError: A run of Airflow has failed, or a line was not counted.
     """
-    with checkout() as project:
+    with TemporaryDirectory(prefix="tally-minutes-") as folder:
+        project = checkout(Path(folder).resolve() / "checkout")
+        (project / "dags" / f"{EMPTY}.py").write_text(DAG, encoding="utf-8")
+        (project / "tally.toml").write_text(f'[pipelines.{PIPELINE}]\ntopics = ["{TOPIC}"]\n')
         system = System(project)
         with system.stack.foreground([Part.KAFKA, Part.MYSQL, Part.SPARK]):
             system.prepare()
             with system.stack.foreground([Part.AIRFLOW]):
                 phases = list(_phases(system, minutes))
     base = statistics.median(phases[0].seconds)
-    return Table(
-        name=TABLE,
+    yield Table(
         headers=[
             "Airflow's schedule runs",
             "median, s",
@@ -156,7 +149,7 @@ class System:
     """Servers with Airflow, whose DAG folder has the DAG of two empty tasks as well."""
 
     def __init__(self, project: Path) -> None:
-        self.stack = Stack(project=project, home=project / "home", announce=say)
+        self.stack = Stack(project=project, announce=say)
         self.config = project / "tally.toml"
         self._sent = 0
 
@@ -174,26 +167,28 @@ class System:
         """Let a DAG run for so many minutes, and one before, which warms it."""
         airflow = AirflowApi.of(self.stack)
         airflow.unpause(dag_id)
-        with self._traffic(lines=lines):
-            _until_second(45)
+        with ExitStack() as writing:
+            traffic = writing.enter_context(self._traffic()) if lines else None
+            time.sleep((45 - time.time()) % 60)  # between two runs
             time.sleep(60)  # the first run is over
             began, cpu = time.time(), self._cpu()
             time.sleep(60 * minutes)
             phase.minutes = (time.time() - began) / 60
             phase.cpu = {who: now - cpu[who] for who, now in self._cpu().items()}
-        if lines:
+        airflow.pause(dag_id)
+        answer = airflow.ask("GET", f"/api/v2/dags/{dag_id}/dagRuns?limit=100&order_by=-run_after")
+        runs = answer["dag_runs"]
+        if any(run["state"] == "failed" for run in runs):
+            raise RuntimeError(f"{dag_id}: a run has failed")
+        if traffic is not None:
+            self._sent += traffic.sent
             phase.steps = [batch.steps for batch in self._batches(began)]
             phase.seconds = [sum(steps.values()) for steps in phase.steps]
-        airflow.pause(dag_id)
-        runs = airflow.ask("GET", f"/api/v2/dags/{dag_id}/dagRuns?limit=100&order_by=-run_after")
-        states = {run["state"] for run in runs["dag_runs"]}
-        if "failed" in states:
-            raise RuntimeError(f"{dag_id}: a run has failed")
-        if not lines:
+        else:
             phase.seconds = [
-                (_moment(run["end_date"]) - _moment(run["run_after"])).total_seconds()
-                for run in runs["dag_runs"]
-                if run["state"] == "success" and _moment(run["run_after"]).timestamp() >= began
+                _moment(run["end_date"]) - _moment(run["run_after"])
+                for run in runs
+                if run["state"] == "success" and _moment(run["run_after"]) >= began
             ]
         if not phase.seconds:
             raise RuntimeError(f"{phase.title}: nothing has run")
@@ -208,21 +203,15 @@ class System:
         if not counted.holds or counted.records != self._sent:
             raise RuntimeError(f"counted {counted.records} lines of {self._sent}: {counted}")
 
-    @contextmanager
-    def _traffic(self, *, lines: bool) -> Iterator[None]:
-        if not lines:
-            yield
-            return
-        with Traffic(
+    def _traffic(self) -> Traffic:
+        return Traffic(
             LineWriter(self.settings.kafka),
             TOPIC,
             partitions=PARTITIONS,
             levels=self.settings.pipeline(PIPELINE).levels,
             rate=LINES_PER_MINUTE // 60,
             seed=1,
-        ) as traffic:
-            yield
-        self._sent += traffic.sent
+        )
 
     def _batches(self, began: float) -> list[BatchRecord]:
         """The batches that were scheduled since, and are committed."""
@@ -239,67 +228,44 @@ class System:
     def _cpu(self) -> dict[str, float]:
         """CPU seconds so far, by whose they are: a task is all that Airflow's workers start."""
         airflow = self.stack.members(Part.AIRFLOW)
-        workers = [p for p in airflow if _is_worker(p)]
-        tasks = {child for worker in workers for child in _below(worker)}
+        workers = [
+            p for p in airflow if " ".join(_unless_gone(p.cmdline)).startswith("airflow worker")
+        ]
+        below = [_unless_gone(partial(worker.children, recursive=True)) for worker in workers]
+        tasks = set(chain.from_iterable(below))
         rest = [p for p in airflow if p not in tasks and p not in workers]
-        others = [p for part in (Part.KAFKA, Part.MYSQL) for p in self.stack.members(part)]
+        of_workers = [_cpu_of(p) for p in workers]
         return {
-            "Airflow": sum(sum(_cpu_of(p)) for p in rest) + sum(_cpu_of(p)[0] for p in workers),
-            "its tasks": sum(_cpu_of(p)[1] for p in workers) + sum(sum(_cpu_of(p)) for p in tasks),
-            "Spark's server": sum(sum(_cpu_of(p)) for p in self.stack.members(Part.SPARK)),
-            "Kafka and MySQL": sum(sum(_cpu_of(p)) for p in others),
+            "Airflow": _total(rest) + sum(own for own, _ in of_workers),
+            "its tasks": _total(tasks) + sum(ended for _, ended in of_workers),
+            "Spark's server": _total(self.stack.members(Part.SPARK)),
+            "Kafka and MySQL": _total(
+                [*self.stack.members(Part.KAFKA), *self.stack.members(Part.MYSQL)]
+            ),
         }
 
 
+def _total(processes: Iterable[psutil.Process]) -> float:
+    return sum(map(sum, map(_cpu_of, processes)))
+
+
 def _cpu_of(process: psutil.Process) -> tuple[float, float]:
-    """CPU seconds of a process, and of its children that have ended; none of one that is gone."""
+    """CPU seconds of a process, and of its children that have ended."""
+    user, system, of_children, of_children_system, *_ = _unless_gone(process.cpu_times) or [0.0] * 4
+    return user + system, of_children + of_children_system
+
+
+def _unless_gone(question: Callable[[], Sequence[T]]) -> Sequence[T]:
+    """What a process answers; nothing when it has ended."""
     try:
-        times = process.cpu_times()
+        return question()
     except psutil.Error:
-        return 0.0, 0.0
-    return times.user + times.system, times.children_user + times.children_system
+        return ()
 
 
-def _below(process: psutil.Process) -> list[psutil.Process]:
-    try:
-        return process.children(recursive=True)
-    except psutil.Error:
-        return []
-
-
-def _is_worker(process: psutil.Process) -> bool:
-    try:
-        return " ".join(process.cmdline()).startswith("airflow worker")
-    except psutil.Error:
-        return False
-
-
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)
-
-
-def _until_second(second: int) -> None:
-    """Wait for so many seconds behind the boundary of a minute."""
-    time.sleep((second - time.time()) % 60)
-
-
-@contextmanager
-def checkout() -> Iterator[Path]:
-    """A checkout like this one, with one DAG more, a configuration and a home of its own."""
-    with TemporaryDirectory(prefix="tally-minutes-") as folder:
-        project = Path(folder).resolve()
-        for path in PROJECT.iterdir():
-            if path.name not in {".tally", "dags", "tally.toml"}:
-                (project / path.name).symlink_to(path)
-        (project / "dags").mkdir()
-        for path in (PROJECT / "dags").iterdir():
-            (project / "dags" / path.name).symlink_to(path)
-        (project / ".tally").mkdir()
-        (project / ".tally" / "downloads").symlink_to(PROJECT / ".tally" / "downloads")
-        (project / "dags" / f"{EMPTY}.py").write_text(DAG, encoding="utf-8")
-        (project / "tally.toml").write_text(CONFIGURATION, encoding="utf-8")
-        yield project
+def _moment(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(measure))

@@ -2,11 +2,15 @@
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
-from benchmarks.servers import say
+from pyspark.sql import SparkSession
+
+from benchmarks.page import say
+from benchmarks.peers.store import Store
+from benchmarks.servers import Bench, Written, count
 
 T = TypeVar("T")
 
@@ -42,6 +46,29 @@ def take_turns(contestants: Mapping[T, Timed], rounds: int) -> dict[T, float]:
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
-def medians(variants: Iterable[T], rounds: int, work: Callable[[T], None]) -> dict[T, float]:
-    """The median seconds of each variant of some work; the variants take turns."""
-    return take_turns({variant: timed(partial(work, variant)) for variant in variants}, rounds)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rounds:
+    """Tally's count of all that a topic holds, from plan to commit, once for each round."""
+
+    servers: Bench
+    """The servers."""
+    spark: SparkSession
+    """Where it is counted."""
+    written: Written
+    """What the topic holds, and so what must be counted."""
+    pipelines: Iterator[str]
+    """One for each round; each has counted nothing yet."""
+    by_minute: bool = True
+    """Whether each minute's count is checked, too, and not only the number of all lines."""
+
+    def __call__(self) -> float:
+        """The seconds of the next round.
+
+        Raises:
+            RuntimeError: Something else was counted than was written.
+        """
+        ctx, name = self.servers.context(self.spark), next(self.pipelines)
+        took = timed(lambda: count(ctx, name, self.written.lines))()
+        if self.by_minute:
+            self.written.check(Store(self.servers.login(), name))
+        return took

@@ -6,71 +6,45 @@ Each delivery counts all lines of a topic in each round, into a pipeline that ha
 yet, in one warm session. What it has counted must be what was written, or it ends with exit code 1.
 """
 
-import argparse
 import sys
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator
 
-from benchmarks.contest import take_turns
-from benchmarks.lines import BYTES, write_lines
-from benchmarks.page import Table
-from benchmarks.rounds import Rounds
-from benchmarks.servers import PARTITIONS, PROJECT, say, serving
-from tally.context import Context
-from tally.counting.plan import plan_batch
-from tally.replay.run import run_or_replan
+from benchmarks.contest import Rounds, take_turns
+from benchmarks.page import Table, command
+from benchmarks.servers import BYTES, PARTITIONS, PROJECT, new_topic, serving, write_lines
 from tally.spark.session import spark_session
 
 DELIVERIES = ("batch", "partition", "rows", "procedure", "files")
 
 
-def main() -> int:
-    """Run the comparison and print its table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--lines", type=int, default=10_000_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    asked = parser.parse_args()
-    say("\n".join(measure(asked.lines, asked.rounds).lines()))
-    return 0
-
-
-def measure(lines: int, rounds: int) -> Table:
+def measure(lines: int = 10_000_000, rounds: int = 5) -> Iterator[Table]:
     """Run the comparison.
 
     Raises:
         RuntimeError: A delivery has counted other than what was written.
     """
-    topic = f"deliveries-{time.time_ns()}"  # Kafka keeps those of earlier runs
+    topic = new_topic("deliveries")
     keys = f'topics = ["{topic}"]\nmax_records_per_partition = {lines}\n'
     pipelines = {
-        f"{delivery}{number}": keys + _delivery(delivery, f"{topic}/{number}")
-        for delivery in DELIVERIES
+        f"{name}{number}": keys + delivery(name, f"{topic}/{number}")
+        for name in DELIVERIES
         for number in range(rounds + 1)
     }
     with serving(pipelines, {topic: PARTITIONS}) as servers:
-        written = write_lines(servers, lines, PARTITIONS)
+        written = write_lines(servers, lines)
         with spark_session(servers.settings.spark, "deliveries") as spark:
             everybody = {
-                d: Rounds(servers=servers, spark=spark, written=written, name=d, count=_count_all)
-                for d in DELIVERIES
+                name: Rounds(
+                    servers=servers,
+                    spark=spark,
+                    written=written,
+                    pipelines=iter([one for one in pipelines if one.startswith(name)]),
+                )
+                for name in DELIVERIES
             }
-            return _table(take_turns(everybody, rounds), lines, sum(written.errors.values()))
-
-
-def _delivery(name: str, folder: str) -> str:
-    """Its keys."""
-    files = PROJECT / ".tally" / "bench" / folder
-    return f'delivery = "{name}"\n' + (f'files_url = "{files}"' if name == "files" else "")
-
-
-def _count_all(ctx: Context, pipeline: str) -> None:
-    run_or_replan(ctx, [batch.batch_id for batch in plan_batch(ctx, pipeline).batches])
-
-
-def _table(seconds: Mapping[str, float], lines: int, counted: int) -> Table:
-    first = seconds[DELIVERIES[0]]
-    return Table(
-        name="deliveries",
+            seconds = take_turns(everybody, rounds)
+    first, counted = seconds[DELIVERIES[0]], sum(written.errors.values())
+    yield Table(
         headers=[
             f"{lines:,} lines of {BYTES} bytes",
             "seconds",
@@ -91,5 +65,16 @@ def _table(seconds: Mapping[str, float], lines: int, counted: int) -> Table:
     )
 
 
+def delivery(name: str, folder: str) -> str:
+    """A delivery's keys, as TOML.
+
+    Args:
+        name: The delivery's.
+        folder: For its files, if it writes any.
+    """
+    files = PROJECT / ".tally" / "bench" / folder
+    return f'delivery = "{name}"\n' + (f'files_url = "{files}"\n' if name == "files" else "")
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(measure))

@@ -1,69 +1,62 @@
 """What parsing a line costs, per line format, compared with only counting the records.
 
+Usage: ``.tally/venv/bin/python -m benchmarks.line_formats [--records 1000000] [--passes 5]
+[--cores 2] [--formats FORMAT ...]``
+
 The records lie in Spark's memory, all at a counted level, so neither Kafka nor a disk plays a
 part: in a real batch, where reading takes most of the time, the share of the line format is
-smaller. Each figure is the best of several passes, in nanoseconds per record and core::
-
-    python benchmarks/line_formats.py [--records 1000000] [--passes 5] [--cores 2] [FORMAT ...]
+smaller. Each figure is the best of several passes, in nanoseconds per record and core.
 """
 
-import argparse
 import json
-import time
+import sys
+from collections.abc import Iterator
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from benchmarks.contest import timed
+from benchmarks.page import Table, command
 from tally.aggregates.aggregate import Aggregate
-from tally.lines.format import CATALOGUE, LineFormat
+from tally.lines.format import LineFormat
+from tally.lines.parsing import CATALOGUE
 from tally.lines.time_rule import TimeRule, with_year
 from tally.spark.grouping import Grouping
 from tally.spark.line_columns import LineReader
 
 
-def main() -> None:
-    """Measure and print a table."""
-    arguments = _arguments()
+def measure(
+    records: int = 1_000_000,
+    passes: int = 5,
+    cores: int = 2,
+    formats: tuple[str, ...] = tuple(CATALOGUE),
+) -> Iterator[Table]:
+    """Measure each format."""
     session = (
-        SparkSession.builder.master(f"local[{arguments.cores}]")
+        SparkSession.builder.master(f"local[{cores}]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "2g")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", str(arguments.cores))
+        .config("spark.sql.shuffle.partitions", str(cores))
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
-    print(f"{arguments.records} records, {arguments.cores} cores, best of {arguments.passes}")
-    print("| format | bytes | count only | counted | added | ratio |")
-    print("|---|---:|---:|---:|---:|---:|")
-    names = arguments.formats or list(CATALOGUE)
-    warm_up = _records(session, CATALOGUE[names[0]], arguments.records, arguments.cores)
-    _measure(warm_up, CATALOGUE[names[0]], arguments.passes)
-    warm_up.unpersist()
-    for name in names:
+    rows = {}
+    for name in (formats[0], *formats):  # the first one warms everything
         line_format = CATALOGUE[name]
-        records = _records(session, line_format, arguments.records, arguments.cores)
-        bare, counted = _measure(records, line_format, arguments.passes)
-        scale = 1e9 * arguments.cores / arguments.records
-        print(
-            f"| {name} | {len(line_format.example) + 9} | {bare * scale:.0f} ns "
-            f"| {counted * scale:.0f} ns | {(counted - bare) * scale:.0f} ns "
-            f"| {counted / bare:.2f} |",
-            flush=True,
-        )
-        records.unpersist()
+        frame = _records(session, line_format, records, cores)
+        bare, counted = (s * 1e9 * cores / records for s in _measure(frame, line_format, passes))
+        size = len(line_format.example) + 9
+        costs = [f"{ns:,.0f} ns" for ns in (bare, counted, counted - bare)]
+        rows[name] = [f"`{name}`", f"{size}", *costs]
+        frame.unpersist()
     session.stop()
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("formats", nargs="*", metavar="FORMAT", choices=[[], *CATALOGUE])
-    parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--passes", type=int, default=5)
-    parser.add_argument("--cores", type=int, default=2)
-    return parser.parse_args()
+    yield Table(
+        headers=["format", "bytes", "count only", "counted by minute", "added"],
+        rows=list(rows.values()),
+    )
 
 
 def _records(session: SparkSession, line_format: LineFormat, records: int, cores: int) -> DataFrame:
@@ -94,7 +87,8 @@ def _measure(records: DataFrame, line_format: LineFormat, passes: int) -> tuple[
     _bare(records).collect()
     # A frame that is collected again reads its shuffle's files again, and no record.
     times = [
-        (_seconds(_bare(records)), _seconds(_counted(records, line_format))) for _ in range(passes)
+        (timed(_bare(records).collect)(), timed(_counted(records, line_format).collect)())
+        for _ in range(passes)
     ]
     return min(b for b, _ in times), min(c for _, c in times)
 
@@ -126,11 +120,5 @@ def _level_of_example(line_format: LineFormat) -> str:
     return line_format.level_names.get(found["level"], found["level"])
 
 
-def _seconds(frame: DataFrame) -> float:
-    begun = time.perf_counter()
-    frame.collect()
-    return time.perf_counter() - begun
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(command(measure))

@@ -1,7 +1,9 @@
-"""Results in ``docs/performance.md``: each table stands between two marks of its name."""
+"""Results as tables in ``docs/performance.md``, and on the terminal."""
 
+import argparse
+import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,18 +14,47 @@ PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 class Table:
     """A result as it stands in the documentation."""
 
-    name: str
-    """The name of its place on the page."""
+    name: str = ""
+    """The name of its place on a page, between two marks; '' for one that is only printed."""
     headers: Sequence[str]
     """The first column has names, the others numbers."""
     rows: Sequence[Sequence[str]]
     """Cells, formatted."""
 
-    def lines(self) -> list[str]:
+    def __str__(self) -> str:
         """The table in Markdown."""
         head = f"| {' | '.join(self.headers)} |"
         ruler = f"|---|{'---:|' * (len(self.headers) - 1)}"
-        return [head, ruler, *(f"| {' | '.join(row)} |" for row in self.rows)]
+        return "\n".join([head, ruler, *(f"| {' | '.join(row)} |" for row in self.rows)])
+
+
+def command(measure: Callable[..., Iterable[Table]]) -> int:
+    """Run a benchmark with the options of the command line, and print its tables.
+
+    Args:
+        measure: The benchmark. Each of its parameters is an option, with the same default.
+
+    Returns:
+        The exit code; a benchmark that fails raises an error.
+    """
+    parser = argparse.ArgumentParser(description=inspect.getdoc(inspect.getmodule(measure)))
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    for name, parameter in inspect.signature(measure).parameters.items():
+        default = parameter.default
+        if isinstance(default, bool):
+            parser.add_argument(f"--{name}", action="store_true")
+        elif isinstance(default, tuple):
+            parser.add_argument(f"--{name}", type=type(default[0]), nargs="+", default=default)
+        else:
+            parser.add_argument(f"--{name}", type=type(default), default=default)
+    for table in measure(**vars(parser.parse_args())):
+        say(f"\n{table}")
+    return 0
+
+
+def say(message: str) -> None:
+    """Print a line at once."""
+    print(message, flush=True)
 
 
 def put(table: Table, page: Path = PAGE) -> None:
@@ -33,9 +64,8 @@ def put(table: Table, page: Path = PAGE) -> None:
         LookupError: The page has no place for it.
     """
     text = page.read_text(encoding="utf-8")
-    lines = "\n".join(table.lines())
     new, found = re.subn(
-        _place(table.name), lambda match: f"{match[1]}\n{lines}\n{match[3]}", text, flags=re.DOTALL
+        _place(table.name), lambda match: f"{match[1]}\n{table}\n{match[3]}", text, flags=re.DOTALL
     )
     if found != 1:
         raise LookupError(f"{page} has {found} places for the table {table.name}")

@@ -9,32 +9,17 @@ counts a variant twice: the second time is shown, and the largest resident memor
 JVM and of its Python. It ends with an error if a line was not counted.
 """
 
-import argparse
-import json
-import re
 import statistics
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-import psutil
-from pyspark.sql import SparkSession
-
-from benchmarks.contest import take_turns
-from benchmarks.lines import LINES_PER_MINUTE, write_lines
-from benchmarks.page import Table
-from benchmarks.servers import PARTITIONS, Bench, plan, say, serving
-from tally.config.loading import load_settings
-from tally.context import Context, open_context
-from tally.counting.batch import run_batch
-from tally.ledger.reading import batch_record
+from benchmarks.alone import Alone, count_alone
+from benchmarks.contest import Rounds, take_turns
+from benchmarks.page import Table, command, say
+from benchmarks.servers import LINES_PER_MINUTE, PARTITIONS, new_topic, serving, write_lines
 from tally.spark.session import spark_session
 
-TABLE = "scaling"
 TIMES = 2
 """Batches that a program of its own counts; the last one is measured."""
 MALFORMED_MAX = 100_000
@@ -67,21 +52,9 @@ class Variant:
     """Whether it is counted in the common session."""
 
     @property
-    def topic(self) -> str:
-        """The topic that it reads; variants of the same lines share one."""
-        return f"scaling-{self.lines}-{self.partitions}"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Alone:
-    """How a program of its own counted."""
-
-    seconds: float
-    """The last batch, from plan to commit."""
-    jvm_mib: float
-    """The largest resident memory."""
-    python_mib: float
-    """The same of the driver."""
+    def topic(self) -> tuple[int, int]:
+        """Lines and partitions of the topic that it reads, by which variants share one."""
+        return self.lines, self.partitions
 
 
 def variants(lines: int, largest: int) -> dict[str, Variant]:
@@ -125,23 +98,7 @@ def variants(lines: int, largest: int) -> dict[str, Variant]:
     return found
 
 
-def main() -> int:
-    """Run the comparison and print its table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--lines", type=int, default=10_000_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--largest", type=int, default=50_000_000)
-    parser.add_argument("--alone", nargs="+", metavar="PIPELINE", help=argparse.SUPPRESS)
-    parser.add_argument("--cores", type=int, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.alone:
-        say(json.dumps(_count_alone(asked.alone, asked.cores)))
-    else:
-        say("\n".join(measure(asked.lines, asked.rounds, asked.largest).lines()))
-    return 0
-
-
-def measure(lines: int, rounds: int, largest: int) -> Table:
+def measure(lines: int = 10_000_000, rounds: int = 5, largest: int = 50_000_000) -> Iterator[Table]:
     """Run the comparison.
 
     Raises:
@@ -149,35 +106,41 @@ def measure(lines: int, rounds: int, largest: int) -> Table:
         subprocess.CalledProcessError: A program of its own has failed.
     """
     compared = variants(lines, largest)
-    stamp = time.time_ns()
+    topics = {v.topic: new_topic(f"scaling-{v.lines}-{v.partitions}") for v in compared.values()}
     names = {name: [f"{name}_{n}" for n in range((1 + TIMES) * rounds + 1)] for name in compared}
     pipelines = {
-        pipeline: f'topics = ["{variant.topic}-{stamp}"]\n'
+        pipeline: f'topics = ["{topics[variant.topic]}"]\n'
         f"max_records_per_partition = {variant.lines}\n{variant.keys}"
         for name, variant in compared.items()
         for pipeline in names[name]
     }
-    topics = {v.topic: v for v in compared.values()}
-    with serving(pipelines, {f"{t}-{stamp}": v.partitions for t, v in topics.items()}) as servers:
-        for topic, variant in topics.items():
-            say(f"writing {variant.lines:,} lines over {variant.partitions} partitions")
-            write_lines(servers, variant.lines, variant.partitions, topic=f"{topic}-{stamp}")
+    with serving(pipelines, {topics[shape]: shape[1] for shape in topics}) as servers:
+        written = {}
+        for (count, partitions), topic in topics.items():
+            say(f"writing {count:,} lines over {partitions} partitions")
+            written[count, partitions] = write_lines(servers, count, partitions, topic=topic)
         unused = {name: iter(pipelines) for name, pipelines in names.items()}
         with spark_session(servers.settings.spark, "scaling") as spark:
             contestants = {
-                name: _in_session(servers, spark, variant, unused[name])
+                name: Rounds(
+                    servers=servers,
+                    spark=spark,
+                    written=written[variant.topic],
+                    pipelines=unused[name],
+                    by_minute=False,
+                )
                 for name, variant in compared.items()
                 if variant.in_turns
             }
             warm = take_turns(contestants, rounds)
         alone: dict[str, list[Alone]] = {name: [] for name in compared}
-        for number in range(rounds):
+        for _ in range(rounds):
             for name, variant in compared.items():
-                found = _in_program(servers, variant, [next(unused[name]) for _ in range(TIMES)])
-                say(f"  program {number + 1} of {name}: {found}")
-                alone[name].append(found)
-    return Table(
-        name=TABLE,
+                each = [next(unused[name]) for _ in range(TIMES)]
+                master = f"local[{variant.cores}]"
+                alone[name].append(count_alone(servers, each, variant.lines, master=master))
+    yield Table(
+        name="scaling",
         headers=["counted", "warm, s", "ratio", "alone, s", "ratio", "JVM, MiB", "Python, MiB"],
         rows=list(_rows(compared, warm, alone)),
     )
@@ -202,61 +165,5 @@ def _rows(
         ]
 
 
-def _in_session(
-    servers: Bench, spark: SparkSession, variant: Variant, pipelines: Iterator[str]
-) -> Callable[[], float]:
-    ctx = servers.context(spark)
-    return lambda: _count(ctx, next(pipelines), variant.lines)
-
-
-def _count(ctx: Context, pipeline: str, lines: int | None = None) -> float:
-    """Count one batch; the seconds from plan to commit."""
-    began = time.perf_counter()
-    batch_id = plan(ctx, pipeline)
-    run_batch(ctx, batch_id)
-    took = time.perf_counter() - began
-    with ctx.database.transaction(read_only=True) as tx:
-        records = batch_record(tx, batch_id).records
-    if lines is not None and records != lines:
-        raise RuntimeError(f"{pipeline} has counted {records} records")
-    return took
-
-
-def _in_program(servers: Bench, variant: Variant, pipelines: list[str]) -> Alone:
-    argv = [sys.executable, "-m", "benchmarks.scaling", "--alone", *pipelines]
-    told = subprocess.run(
-        [*argv, "--cores", str(variant.cores)],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=servers.environment(),
-    ).stdout
-    return Alone(**json.loads(told.splitlines()[-1]))
-
-
-def _count_alone(pipelines: list[str], cores: int) -> dict[str, float]:
-    """What the program of its own does: counts, and says how long and how much memory it took."""
-    settings = load_settings()
-    spark = settings.spark.model_copy(update={"master": f"local[{cores}]"})
-    with spark_session(spark, pipelines[0]) as session:
-        ctx = open_context(settings, open_session=lambda: nullcontext(session))
-        seconds = [_count(ctx, pipeline) for pipeline in pipelines]
-        (jvm,) = [p for p in psutil.Process().children(recursive=True) if p.name() == "java"]
-        return {
-            "seconds": seconds[-1],
-            "jvm_mib": peak_mib(jvm.pid),
-            "python_mib": peak_mib(psutil.Process().pid),
-        }
-
-
-def peak_mib(pid: int) -> float:
-    """The largest resident memory that a process has had."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-    match = re.search(r"VmHWM:\s+(\d+) kB", status)
-    if match is None:
-        raise RuntimeError(f"/proc/{pid}/status has no VmHWM")
-    return int(match[1]) / 1024
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(measure))

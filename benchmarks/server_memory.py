@@ -11,129 +11,108 @@ memory that they alone use, and the time of a batch. Ends with exit code 1 if a 
 counted every line, the server was replaced, or it has gathered Python processes.
 """
 
-import argparse
 import re
 import shutil
 import statistics
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import psutil
 
-from benchmarks.reader_options import produce
-from benchmarks.servers import Bench, say, serving
+from benchmarks.deliveries import delivery
+from benchmarks.page import Table, command, say
+from benchmarks.servers import Bench, count, new_topic, serving, write_lines
 from tally.context import open_context
-from tally.counting.plan import plan_batch
-from tally.ledger.results import lines_by_minute
-from tally.ledger.tables import Tables
-from tally.replay.run import run_or_replan
 from tally.spark.session import spark_session
 from tally_local.stack.server import Part
 
 LINES = 10
+"""Of each partition, for each batch."""
+PYTHON = "Python processes"
+"""Children of the server, which are daemons and workers."""
 PROCESSES = 20
 """By how many those of a minute's batches may differ."""
 
 
-def main() -> int:
-    """Run it once and print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--batches", type=int, default=1_000)
-    parser.add_argument("--pipelines", type=int, default=1)
-    parser.add_argument("--partitions", type=int, default=4)
-    parser.add_argument("--deliveries", nargs="+", default=["batch"])
-    asked = parser.parse_args()
-    names = [f"memory{number}" for number in range(max(asked.pipelines, len(asked.deliveries)))]
-    topic = f"memory-{time.time_ns()}"
-    with TemporaryDirectory() as files:
-        pipelines = {
-            name: f'topics = ["{topic}"]\nlevels = []\ndelivery = "{delivery}"\n'
-            + (f'files_url = "{files}/{name}"\n' if delivery == "files" else "")
-            for name, delivery in zip(names, cycle(asked.deliveries), strict=False)
-        }
-        parts = [Part.KAFKA, Part.MYSQL, Part.SPARK]
-        with serving(pipelines, {topic: asked.partitions}, parts) as servers:
-            return _measure(servers, names, asked.batches, asked.partitions)
+def measure(
+    batches: int = 1_000,
+    pipelines: int = 1,
+    partitions: int = 4,
+    deliveries: tuple[str, ...] = ("batch",),
+) -> Iterator[Table]:
+    """Count batch after batch.
 
+    Args:
+        batches: Of all pipelines.
+        pipelines: Which take turns; at least one for each delivery.
+        partitions: Of the topic.
+        deliveries: Of the pipelines, in turns.
 
-def _measure(servers: Bench, names: list[str], batches: int, partitions: int) -> int:
-    # The program that counts asks for a session for each batch.
-    ctx = open_context(
-        servers.settings, open_session=lambda: spark_session(servers.settings.spark, names[0])
+    Raises:
+        RuntimeError: A line was not counted, the server was replaced, or processes have gathered.
+    """
+    topic = new_topic("memory")
+    numbers = range(max(pipelines, len(deliveries)))
+    keys = {
+        f"memory{number}": f'topics = ["{topic}"]\nlevels = []\n{delivery(name, topic)}'
+        for number, name in zip(numbers, cycle(deliveries), strict=False)
+    }
+    parts = (Part.KAFKA, Part.MYSQL, Part.SPARK)
+    with serving(keys, {topic: partitions}, parts) as servers:
+        spark = servers.settings.spark
+        # As a program that counts one batch asks for a session.
+        ctx = open_context(servers.settings, open_session=lambda: spark_session(spark, "memory"))
+        first = _server(servers)
+        used: dict[int, dict[str, float]] = {}
+        seconds = []
+        for number in range(batches):
+            name = f"memory{number % len(numbers)}"
+            if number % len(numbers) == 0:  # every pipeline reads the topic
+                write_lines(servers, LINES * partitions, partitions)
+            ran = count(ctx, name, LINES * partitions)
+            seconds.append(max(one.seconds for one in ran))
+            if number + 1 in {batches // 10, batches // 2, batches}:
+                used[number + 1] = _used(_server(servers))
+        is_same = _server(servers).pid == first.pid
+    early, *_, late = used.values()
+    yield Table(
+        headers=["after batch", *early],
+        rows=[[f"{n:,}", *(f"{value:,.0f}" for value in of.values())] for n, of in used.items()],
     )
-    seconds: list[float] = []
-    used = {}
-    first = _server(servers)
-    produced = 0
-    for number in range(batches):
-        if number % len(names) == 0:  # every pipeline reads the topic
-            produce(servers, dict.fromkeys(range(partitions), LINES))
-            produced += LINES * partitions
-        planned = plan_batch(ctx, names[number % len(names)]).batches
-        began = time.perf_counter()
-        run_or_replan(ctx, [batch.batch_id for batch in planned])
-        seconds.append(time.perf_counter() - began)
-        if number + 1 in {batches // 10, batches // 2, batches}:
-            used[number + 1] = _used(_server(servers))
-    say(f"{len(names)} pipelines of {partitions} partitions, one session for each batch")
-    for number, mib in used.items():
-        say(
-            f"  after batch {number:5,}: {mib.resident:7,.0f} MiB resident, "
-            f"{mib.live:5,.0f} MiB of heap in use without garbage, "
-            f"{mib.processes} Python processes of {mib.python:,.0f} MiB"
-        )
-    early, late = (used[number] for number in (batches // 10, batches))
-    say(
-        f"  {late.live / early.live:.2f} of the first heap; median of a batch "
-        f"{statistics.median(seconds):.2f} s"
-    )
-    with ctx.database.transaction(read_only=True) as tx:
-        found = [sum(lines_by_minute(tx, Tables(result=name)).values()) for name in names]
-    is_right = found == [produced] * len(names)
-    is_same = _server(servers).pid == first.pid
-    say(f"every line counted: {'yes' if is_right else f'NO: {found} of {produced}'}")
-    say(f"one server all the time: {'yes' if is_same else 'NO'}")
+    say(f"median from claim to commit {statistics.median(seconds):.2f} s")
+    if not is_same:
+        raise RuntimeError("the server was replaced")
     # A daemon lives for ten seconds behind its last task: how many there are depends on how long a
     # batch takes.
-    is_flat = late.processes <= early.processes + PROCESSES
-    say(f"no more processes than before: {'yes' if is_flat else 'NO'}")
-    return 0 if is_right and is_same and is_flat else 1
+    if late[PYTHON] > early[PYTHON] + PROCESSES:
+        raise RuntimeError("Python processes have gathered")
 
 
-@dataclass(frozen=True, slots=True)
-class _Used:
-    """Memory in MiB."""
-
-    resident: float
-    live: float
-    processes: int
-    """Children of the server, which are daemons and workers of Python."""
-    python: float
-    """What they use that no other process shares."""
-
-
-def _used(server: psutil.Process) -> _Used:
+def _used(server: psutil.Process) -> dict[str, float]:
     """What a server has taken, and what it needs: a heap is filled before it is collected."""
     resident = server.memory_info().rss / 2**20
     jcmd = shutil.which("jcmd") or str(Path(server.exe()).with_name("jcmd"))
-    for command in ("GC.run", "GC.heap_info"):
-        said = subprocess.run(
-            [jcmd, str(server.pid), command], check=True, capture_output=True, text=True
+    for asked in ("GC.run", "GC.heap_info"):
+        answer = subprocess.run(
+            [jcmd, str(server.pid), asked], check=True, capture_output=True, text=True
         ).stdout
-    generations = re.findall(r"total \d+K, used (\d+)K", said)
+    generations = re.findall(r"total \d+K, used (\d+)K", answer)
     if not generations:
-        raise ValueError(f"jcmd does not tell the heap: {said}")
+        raise ValueError(f"jcmd did not report the heap: {answer}")
     python = []
     for child in server.children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             python.append(child.memory_full_info().uss / 2**20)
-    return _Used(resident, sum(map(int, generations)) / 1024, len(python), sum(python))
+    return {
+        "resident, MiB": resident,
+        "heap in use without garbage, MiB": sum(map(int, generations)) / 1024,
+        PYTHON: len(python),
+        "their own memory, MiB": sum(python),
+    }
 
 
 def _server(servers: Bench) -> psutil.Process:
@@ -142,4 +121,4 @@ def _server(servers: Bench) -> psutil.Process:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(measure))

@@ -13,7 +13,8 @@ import pytest
 from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.maintenance.migrate import migrate
 from tally.mysql.transactions import Database
-from tally.spark.session import QUICK_START, spark_session
+from tally.spark.java import QUICK_START
+from tally.spark.session import spark_session
 from tally_local.stack.stack import Stack
 from tests.connect_server import ConnectServer, connect_server
 from tests.durations import DURATIONS, Durations

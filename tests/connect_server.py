@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from tally.config.servers import SparkSettings
-from tally.spark.class_archive import with_archive
+from tally.spark.java import with_archive
 from tests.spark_submit import SPARK_HOME, spark_environment
 from tests.waiting import wait_until
 

@@ -98,6 +98,7 @@ class FixedKafka(Kafka):
         offsets: Mapping[TopicPartition, int],  # noqa: ARG002
         *,
         records_max: int = 1,  # noqa: ARG002
+        bytes_max: int | None = None,  # noqa: ARG002
         read_committed: bool = True,  # noqa: ARG002
     ) -> Mapping[TopicPartition, Sequence[Record]]:
         """No record is held."""

@@ -11,7 +11,7 @@ from typing import Final
 from tally.spark.jars import Jars
 from tally_local.stack.kafka_server import STARTED, KafkaServer
 from tally_local.stack.ports import LOOPBACK, Ports
-from tally_local.stack.server_jars import SERVERS
+from tally_local.stack.server import SERVERS
 from tally_local.stack.stack import Stack
 from tests.waiting import wait_until
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tally.config.servers import SparkSettings
-from tally.spark.class_archive import with_archive
+from tally.spark.java import with_archive
 from tally_local.stack.stack import Stack
 
 _SPEC: Final = importlib.util.find_spec("pyspark")

@@ -10,7 +10,6 @@ With ``--cluster`` the tasks run on a Spark cluster of two workers, which has fa
 
 import argparse
 import itertools
-import os
 import shutil
 import subprocess
 import sys
@@ -20,24 +19,26 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
-from benchmarks.laboratory.child import ON_CLUSTER
-from benchmarks.laboratory.faults import FAULT, FOLDER, OF_CLUSTERS, OF_COPIES, Fault
-from benchmarks.laboratory.lines import (
+from benchmarks.deliveries import delivery
+from benchmarks.laboratory.bench import (
+    LINES,
     PARTITIONS,
     PER_BATCH,
     PER_SMALLER_BATCH,
     Verdict,
-    counted,
     judge,
     write,
 )
+from benchmarks.laboratory.child import ON_CLUSTER
+from benchmarks.laboratory.faults import FAULT, FOLDER, OF_CLUSTERS, OF_COPIES, Fault
 from benchmarks.laboratory.methods import METHODS, Method
-from benchmarks.laboratory.store import CREATE, Store
-from benchmarks.page import Table, put
-from benchmarks.servers import PROJECT, Bench, login, say, serving
+from benchmarks.page import Table, put, say
+from benchmarks.peers.store import Store
+from benchmarks.servers import PROJECT, Bench, serving
 from tally.audit.audit import audit
 from tally_local.stack.server import Part
 
@@ -77,13 +78,7 @@ class Trial:
     def keys(self) -> str:
         """Of the pipeline, as TOML."""
         keys = f'topics = ["{self.topic}"]\nmax_records_per_partition = {PER_BATCH}\n'
-        keys += f'delivery = "{self.method.delivery}"\n' if self.method.delivery else ""
-        return keys + (f'files_url = "{self.folder}"' if self.method.delivery == "files" else "")
-
-    @property
-    def folder(self) -> Path:
-        """Where its files are."""
-        return PROJECT / ".tally" / "bench" / "laboratory" / self.topic
+        return keys + delivery(self.method.delivery or "batch", f"laboratory/{self.topic}")
 
     def __str__(self) -> str:
         return f"{self.name}, {self.fault}"
@@ -122,7 +117,7 @@ def main() -> int:
             wrong += [f"{trial}: {problem}" for problem in problems]
             say(f"{time.monotonic() - began:6.1f} s  {trial}: {verdict}")
     table = table_of(found, faults, seconds, is_cluster=asked.cluster)
-    say("\n".join(table.lines()))
+    say(str(table))
     if asked.write:
         put(table, PAGE)
     for problem in wrong:
@@ -137,14 +132,11 @@ def run(servers: Bench, trial: Trial, *, on_cluster: bool) -> tuple[Verdict, flo
         What became of the lines, for how long the last process has worked, and what must not be.
     """
     write(servers.settings.kafka.bootstrap_servers, trial.topic)
-    store = Store(login(servers))
-    with store.transaction() as tx:
-        for statement in CREATE:
-            tx.execute(statement)
+    Store(servers.login(), "lab").create()
     with tempfile.TemporaryDirectory() as folder:
         has_struck = _until_done(servers, trial, Path(folder), on_cluster=on_cluster)
         took = float(Path(folder, "seconds").read_text(encoding="ascii"))
-    verdict = judge(_counts(store, trial))
+    verdict = judge(_counts(servers.login(), trial))
     problems = [] if has_struck or trial.fault is Fault.NONE else ["the fault did not strike"]
     if trial.method.delivery:
         audited = audit(servers.context(), trial.pipeline)
@@ -155,14 +147,12 @@ def run(servers: Bench, trial: Trial, *, on_cluster: bool) -> tuple[Verdict, flo
 
 def _until_done(servers: Bench, trial: Trial, folder: Path, *, on_cluster: bool) -> bool:
     """Start the method until it ends by itself; whether the fault has struck."""
-    child = [sys.executable, "-m", "benchmarks.laboratory.child"]
-    command = [*child, trial.name, str(servers.config), trial.pipeline, trial.topic]
+    command = [sys.executable, "-m", "benchmarks.laboratory.child", trial.name]
+    command += [str(servers.config), trial.pipeline, trial.topic]
     environment = {
-        **os.environ,
+        **servers.environment(),
         FAULT: trial.fault.value,
         FOLDER: str(folder),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(PROJECT),  # of Spark's Python workers, too
         ON_CLUSTER: "1" if on_cluster else "",
     }
     happened = "copied" if trial.fault in OF_COPIES else "struck"
@@ -190,25 +180,21 @@ def _make_batches_smaller(config: Path, trial: Trial) -> None:
     config.write_text(text.replace(trial.keys, smaller), encoding="utf-8")
 
 
-def _counts(store: Store, trial: Trial) -> dict[str, int]:
+def _counts(login: Mapping[str, Any], trial: Trial) -> Mapping[str, int]:
     """What the method has counted, by minute; of kept lines those that readers see."""
-    if trial.method.delivery == "files":
-        return _in_files(store, trial)
-    kept = f"select log_time, count(*) as n from {trial.pipeline}_rows group by log_time"
-    source = {"": "select log_time, n from lab_count", "rows": kept, "procedure": kept}
-    counts = f"select log_time, log_count as n from {trial.pipeline}"
+    name = trial.method.delivery
+    store = Store(login, trial.pipeline if name else "lab")
+    if name in {"", "batch", "partition"}:
+        return store.counts()
     with store.transaction() as tx:
-        tx.execute(source.get(trial.method.delivery, counts))
-        return counted(tx.fetchall())
-
-
-def _in_files(store: Store, trial: Trial) -> dict[str, int]:
-    """The lines of the live files by minute."""
-    with store.transaction() as tx:
-        tx.execute(f"select file from {trial.pipeline}_files")
-        files = [str(row["file"]).removeprefix("file://") for row in tx.fetchall()]
-    minutes = [str(at) for file in files for at in pq.read_table(file)["log_time"].to_pylist()]
-    return dict(Counter(minutes))
+        if name == "files":
+            tx.execute(f"select file from {trial.pipeline}_files")
+            files = [str(file).removeprefix("file://") for (file,) in tx.fetchall()]
+            times = [at for file in files for at in pq.read_table(file)["log_time"].to_pylist()]
+        else:
+            tx.execute(f"select log_time from {trial.pipeline}_rows")
+            times = [at for (at,) in tx.fetchall()]
+    return Counter(str(at)[:16] for at in times)
 
 
 def table_of(
@@ -218,7 +204,7 @@ def table_of(
     *,
     is_cluster: bool = False,
 ) -> Table:
-    """A row for each outcome, a column for each fault; - where there is no such fault.
+    """A row for each method, a column for each fault; - where there is no such fault.
 
     Args:
         found: What became of the lines, by method and fault.
@@ -226,15 +212,14 @@ def table_of(
         seconds: How long each method has taken without a fault; empty when that was not tried.
         is_cluster: Whether the tasks were on a cluster.
     """
-    methods: dict[tuple[str, ...], list[str]] = {}  # those with one outcome share a row
-    for name, of in found.items():
-        cells = [*(str(of.get(fault, "-")) for fault in faults)]
-        cells += [f"{seconds[name]:.1f}"] if seconds else []
-        methods.setdefault(tuple(cells), []).append(METHODS[name].title)
     return Table(
         name="laboratory-cluster" if is_cluster else "laboratory",
-        headers=["method", *faults, *(["seconds"] if seconds else [])],
-        rows=[["; ".join(titles), *cells] for cells, titles in methods.items()],
+        headers=["method", *faults, *(["seconds", "lines/s"] if seconds else [])],
+        rows=[
+            [METHODS[name].title, *(str(of.get(fault, "-")) for fault in faults)]
+            + ([f"{seconds[name]:.1f}", f"{LINES / seconds[name]:,.0f}"] if seconds else [])
+            for name, of in found.items()
+        ],
     )
 
 

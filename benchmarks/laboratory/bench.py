@@ -1,16 +1,20 @@
-"""What a method works with: Spark, the topic, and the next lines of each partition."""
+"""What a method works with: a topic with known lines, Spark, and a store.
+
+Each line has a minute of its own, so each is known by its count.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from confluent_kafka import Producer
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from benchmarks.laboratory.faults import Fault, point
-from benchmarks.laboratory.lines import LINES, PARTITIONS
-from benchmarks.laboratory.store import Store
+from benchmarks.peers.store import Store
 from tally.config.loading import load_settings
 from tally.model import OffsetRange, TopicPartition
 from tally.spark.reading import read_ranges
@@ -18,6 +22,12 @@ from tally.spark.reading import read_ranges
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+PARTITIONS = 3
+PER_BATCH = 200
+"""Lines that a batch takes from each partition."""
+PER_SMALLER_BATCH = 130
+LINES = 4 * PARTITIONS * PER_BATCH
+_FIRST = datetime(2000, 1, 1)  # noqa: DTZ001 - the lines' own clock has no zone
 END: Final = LINES // PARTITIONS
 """The offset behind the last line of each partition."""
 START: Final = dict.fromkeys(range(PARTITIONS), 0)
@@ -59,7 +69,7 @@ class Bench:
 
 def by_minute(frame: "DataFrame") -> "DataFrame":
     """The lines as ``partition``, ``offset`` and ``log_time``."""
-    log_time = F.concat(F.substring(F.col("value").cast("string"), 1, 16), F.lit(":00"))
+    log_time = F.substring(F.col("value").cast("string"), 1, 16)
     return frame.select("partition", "offset", log_time.alias("log_time"))
 
 
@@ -76,3 +86,47 @@ def _pass_on(batches: Iterable[Any]) -> Iterator[Any]:
 def counts_of(frame: "DataFrame") -> dict[str, int]:
     """Lines by minute, brought to the driver."""
     return dict(Counter(row["log_time"] for row in frame.collect()))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of the lines."""
+
+    lost: int
+    """Lines that are not counted."""
+    doubled: int
+    """Times that a line is counted besides the first one."""
+
+    def __str__(self) -> str:
+        both = ((self.lost, "lost"), (self.doubled, "doubled"))
+        return ", ".join(f"{n:,} {what}" for n, what in both if n) or "exact"
+
+
+def minutes() -> list[str]:
+    """The minute of each line, ``YYYY-MM-DD HH:MM``."""
+    return [f"{_FIRST + timedelta(minutes=n):%Y-%m-%d %H:%M}" for n in range(LINES)]
+
+
+def write(bootstrap_servers: str, topic: str) -> None:
+    """Write all lines, in turns to each partition, so that a batch has some of all."""
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    for number, minute in enumerate(minutes()):
+        value = f"{minute}:00 ERROR line {number}".encode()
+        producer.produce(topic, value, partition=number % PARTITIONS)
+    if left := producer.flush(60):
+        raise RuntimeError(f"{left} lines have not arrived")
+
+
+def judge(counts: Mapping[str, int]) -> Verdict:
+    """Compare counts by minute with the lines that were written.
+
+    Raises:
+        ValueError: A minute is counted that no line has.
+    """
+    expected = set(minutes())
+    if invented := sorted(counts.keys() - expected):
+        raise ValueError(f"minutes of no line: {invented[:3]}")
+    return Verdict(
+        lost=sum(not counts.get(minute) for minute in expected),
+        doubled=sum(max(0, count - 1) for count in counts.values()),
+    )

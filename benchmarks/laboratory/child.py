@@ -13,7 +13,7 @@ from typing import Final
 from benchmarks.laboratory.bench import Bench
 from benchmarks.laboratory.faults import FAULT, FOLDER, OF_COPIES, Fault, begin_driver, folder
 from benchmarks.laboratory.methods import METHODS
-from benchmarks.laboratory.store import Store
+from benchmarks.peers.store import Store
 from benchmarks.servers import mysql_login
 from tally.config.loading import load_settings
 from tally.config.servers import SparkSettings
@@ -46,7 +46,7 @@ def main(name: str, config: Path, pipeline: str, topic: str) -> None:
             config=config,
             pipeline=pipeline,
             topic=topic,
-            store=Store(mysql_login(settings.mysql)),
+            store=Store(mysql_login(settings.mysql), "lab"),
         )
         began = time.monotonic()
         method.process_all(bench)

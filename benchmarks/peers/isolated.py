@@ -10,7 +10,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from benchmarks.servers import PROJECT, say
+from benchmarks.page import say
+from benchmarks.servers import PROJECT
 from tally.spark.jars import JarList, Jars
 
 FOLDER = PROJECT / ".tally" / "peers"
@@ -21,11 +22,9 @@ class Isolated:
     """A peer."""
 
     name: str
-    """The name of its environment and of its table."""
+    """The name of its environment, of its table and in :mod:`benchmarks.peers.programs`."""
     title: str
     """What the table of results calls it."""
-    program: str
-    """Its module in :mod:`benchmarks.peers.programs`."""
     requirements: Sequence[str]
     """Packages by exact version."""
     jars: JarList | None = None
@@ -33,8 +32,6 @@ class Isolated:
 
     def install(self) -> None:
         """Make its environment, unless it is there."""
-        if self.jars is not None:
-            Jars(FOLDER / "downloads", self.jars).install(self.name, say)
         home = FOLDER / self.name
         stamp, wanted = home / "installed", "\n".join(self.requirements)
         if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
@@ -49,13 +46,15 @@ class Isolated:
         """Run its program; the seconds that it took from its own start to the commit.
 
         Args:
-            asked: As :mod:`benchmarks.peers.program` takes it.
+            asked: As :data:`benchmarks.peers.programs.Asked`, without the peer and its jars.
         """
-        jars = None if self.jars is None else Jars(FOLDER / "downloads", self.jars)
-        found = [] if jars is None else sorted(map(str, jars.folder(self.name).iterdir()))
+        jars: list[str] = []
+        if self.jars is not None:
+            folder = Jars(FOLDER / "downloads", self.jars).install(self.name, say)
+            jars = sorted(map(str, folder.iterdir()))
         done = subprocess.run(
-            [self._python, "-m", f"benchmarks.peers.programs.{self.program}"],
-            input=json.dumps({**asked, "jars": found}),
+            [self._python, "-m", "benchmarks.peers.programs", self.name],
+            input=json.dumps({**asked, "peer": self.name, "jars": jars}),
             stdout=subprocess.PIPE,
             text=True,
             check=True,
@@ -74,25 +73,21 @@ ISOLATED = (
     Isolated(
         name="quix",
         title="Quix Streams",
-        program="quix",
         requirements=("quixstreams==3.28.1", *_MYSQL),
     ),
     Isolated(
         name="bytewax",
         title="Bytewax",
-        program="bytewax_flow",
         requirements=("bytewax==0.21.1", "confluent-kafka==2.16.1", *_MYSQL),
     ),
     Isolated(
         name="pathway",
         title="Pathway",
-        program="pathway_table",
         requirements=("pathway==0.33.0", *_MYSQL),
     ),
     Isolated(
         name="flink",
         title="PyFlink, a bounded query",
-        program="flink_query",
         requirements=("apache-flink==2.3.0", *_MYSQL),
         jars=JarList(
             resources.files("benchmarks.peers") / "flink", {"flink": "Flink's Kafka connector"}

@@ -2,25 +2,18 @@
 
 import multiprocessing
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
 from confluent_kafka import Consumer, TopicPartition
-
-from benchmarks.peers.program import run
 
 Range = tuple[int, int, int]
 """A partition, the first offset to read and the one behind the last."""
 
 _CHUNK = 10_000
 
-
-class Count(Protocol):
-    """Counts offset ranges of a topic."""
-
-    def __call__(self, servers: str, topic: str, ranges: Sequence[Range]) -> Counter[str]:
-        """The ERROR lines by minute."""
+Count = Callable[[str, str, Sequence[Range]], Counter[str]]
+"""The ERROR lines by minute, of a topic's ranges; see :func:`count`."""
 
 
 def count(servers: str, topic: str, ranges: Sequence[Range]) -> Counter[str]:
@@ -70,12 +63,3 @@ def processes(number: int) -> Iterator[Count]:
             return sum(found, Counter())
 
         yield spread
-
-
-def main() -> None:
-    """Count what stdin asks for, and commit it: the program of a small batch."""
-    run(lambda asked: count(asked["servers"], asked["topic"], asked["ranges"]))
-
-
-if __name__ == "__main__":
-    main()

@@ -5,8 +5,7 @@ They run in the session that Tally counts in, which is warm.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -33,7 +32,9 @@ def read_bare(spark: SparkSession, topic: str, partitions: int, options: Mapping
 
 def count_by_defaults(spark: SparkSession, topic: str, servers: str, commit: Commit) -> None:
     """Count as an ordinary batch program does, with the defaults of Spark and of Kafka."""
-    with _conf(spark, V1_SOURCES, None):
+    before = spark.conf.get(V1_SOURCES)
+    spark.conf.unset(V1_SOURCES)
+    try:
         records = (
             spark.read.format("kafka")
             .option("kafka.bootstrap.servers", servers)
@@ -41,6 +42,9 @@ def count_by_defaults(spark: SparkSession, topic: str, servers: str, commit: Com
             .load()
         )
         commit(_collected(records))
+    finally:
+        if before is not None:
+            spark.conf.set(V1_SOURCES, before)
 
 
 def stream_available(
@@ -70,18 +74,3 @@ def _collected(records: DataFrame) -> Counter[str]:
     errors = line.where(F.substring("line", 21, 6) == "ERROR ")
     by_minute = errors.groupBy(F.substring("line", 1, 16).alias("minute")).count()
     return Counter({row["minute"]: row["count"] for row in by_minute.collect()})
-
-
-@contextmanager
-def _conf(spark: SparkSession, key: str, value: str | None) -> Iterator[None]:
-    """Set a key of the session, or unset it for Spark's default, and put it back."""
-    before = spark.conf.get(key)
-    if value is None:
-        spark.conf.unset(key)
-    else:
-        spark.conf.set(key, value)
-    try:
-        yield
-    finally:
-        if before is not None:
-            spark.conf.set(key, before)

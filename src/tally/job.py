@@ -5,7 +5,6 @@ import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 import click
 
@@ -20,29 +19,22 @@ from tally.spark.session import spark_session
 log = logging.getLogger("tally.job")
 
 
-class BatchIds(click.ParamType[tuple[int, ...]]):
-    """Ids of batches, with commas between them."""
-
-    name = "batches"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """The ids of a text such as ``3,4``."""
-        try:
-            ids = tuple(int(part) for part in str(value).split(","))
-        except ValueError:
-            ids = ()
-        if not ids or min(ids) < 1:
-            self.fail(f"{value!r}: ids such as 3 or 3,4", param, ctx)
-        return ids
+def _ids(_: click.Context, __: click.Parameter, text: str) -> tuple[int, ...]:
+    """The ids of a text such as ``3,4``."""
+    try:
+        ids = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        ids = ()
+    if not ids or min(ids) < 1:
+        raise click.BadParameter(f"{text!r}: ids such as 3 or 3,4")
+    return ids
 
 
 @click.command()
 @click.option(
     "--batch",
     "batch_ids",
-    type=BatchIds(),
+    callback=_ids,
     required=True,
     metavar="ID[,ID…]",
     help="Batch to run, or batches of one pipeline.",
@@ -69,7 +61,7 @@ def main(batch_ids: Sequence[int], catch_up_s: float) -> None:
     try:
         settings = load_settings()
         if settings.spark.is_connect:
-            from tally.spark.leaving import leave_on_sigterm  # noqa: PLC0415 - brings gRPC
+            from tally.spark.connect import leave_on_sigterm  # noqa: PLC0415 - brings gRPC
 
             leave_on_sigterm()
         open_session = partial(spark_session, settings.spark, f"tally {batch_ids[0]}")

@@ -8,10 +8,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from tally import errors
-from tally.airflow.connect_driver import connect_settings
-from tally.airflow.connections import connected_settings, require_spark_connection
-from tally.airflow.driver import submit_settings
-from tally.airflow.failures import final, final_unless_retryable
+from tally.airflow.connections import connected_settings, spark_settings
+from tally.airflow.task import final, final_unless_retryable
 from tally.config.servers import SparkSettings
 
 pytestmark = pytest.mark.airflow
@@ -91,7 +89,7 @@ def test_what_would_not_be_used_is_an_error_without_the_password(
 def test_a_spark_connection_names_a_master_or_says_why_not(define: Any) -> None:
     """None (the provider would go to YARN), another type, no master, a driver somewhere else."""
     with pytest.raises(errors.SparkConnectionError, match="no connection tally_spark"):
-        require_spark_connection()
+        spark_settings(SparkSettings())
     in_cluster = {"host": "yarn", "extra": {"deploy-mode": "cluster"}}
     for fields, said in (
         ({"conn_type": "spark_connect"}, "name a server"),
@@ -101,15 +99,14 @@ def test_a_spark_connection_names_a_master_or_says_why_not(define: Any) -> None:
     ):
         define("spark", **fields)
         with pytest.raises(errors.SparkConnectionError, match=said):
-            require_spark_connection()
+            spark_settings(SparkSettings())
     for fields, master in (
         ({"host": "local[2]"}, "local[2]"),
         ({"host": "spark://master", "port": 7077}, "spark://master:7077"),
         ({"host": "yarn"}, "yarn"),
     ):
         define("spark", conn_type="spark", **fields)
-        require_spark_connection()
-        assert submit_settings("tally_spark", SparkSettings()).master == master
+        assert spark_settings(SparkSettings()).master == master
 
 
 def test_a_servers_address_is_read_as_the_provider_reads_it(define: Any) -> None:
@@ -125,14 +122,13 @@ def test_a_servers_address_is_read_as_the_provider_reads_it(define: Any) -> None
         ({"host": "spark", "password": "s3cret", **tls}, "sc://spark/;use_ssl=True", "s3cret"),
     ):
         define("spark", conn_type="spark_connect", **fields)
-        require_spark_connection()
-        found = connect_settings("tally_spark", configured)
+        found = spark_settings(configured)
         assert (found.master, found.connect_token.get_secret_value()) == (master, token)
         assert found.conf == {"spark.a": "1"}
         assert not token or token not in repr(found)
     define("spark", conn_type="spark_connect", host="spark host", password="s3cret")
     with pytest.raises(errors.SparkConnectionError, match="gives no address") as caught:
-        connect_settings("tally_spark", SparkSettings())
+        spark_settings(SparkSettings())
     assert "s3cret" not in str(caught.value)
 
 

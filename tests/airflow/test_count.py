@@ -196,18 +196,19 @@ def test_killing_the_task_or_its_timeout_ends_the_driver_and_takes_its_secrets_a
 def test_killing_the_task_while_its_driver_is_made_starts_none(
     world: World, planned: int, given: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The signal can come when there is a driver that the task does not know yet."""
+    """The signal can come when there is no process yet."""
     from tally.airflow import count as module
 
     monkeypatch.setenv("STAND_IN", f"report={given}")
     count = Count(world, planned)
 
-    class AskedMeanwhile(module.DriverHook):
-        def __init__(self, **options: Any) -> None:
-            super().__init__(**options)
-            count.operator.on_kill()
+    made = module.submit_command
 
-    monkeypatch.setattr(module, "DriverHook", AskedMeanwhile)
+    def asked_meanwhile(*arguments: Any, **options: Any) -> list[str]:
+        count.operator.on_kill()
+        return made(*arguments, **options)
+
+    monkeypatch.setattr(module, "submit_command", asked_meanwhile)
     with pytest.raises(AirflowException, match="before the driver started"):
         count.execute()
     assert not given.exists()
@@ -246,7 +247,7 @@ def test_a_killed_task_leaves_nothing_and_the_next_attempt_counts_on_the_server(
     # Spark waits for records that never come: long enough to be killed in the middle.
     world.execute("update segment set until_offset = 4 where batch_id = %s", (batch_id,))
     count = Count(world, batch_id)
-    count.operator.driver_grace_s = 300.0  # a busy machine may need more than Airflow grants
+    count.operator.driver.grace_s = 300.0  # a busy machine may need more than Airflow grants
     begun = partial(told, connect, world, "ConnectOperationStarted")
     with once(begun, count.operator.on_kill), pytest.raises(AirflowException, match="code 143"):
         count.execute()

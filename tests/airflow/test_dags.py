@@ -16,8 +16,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
-from tally.airflow.connections import brief_context, daily_context
-from tally.airflow.timeouts import Timeouts, bounded
+from tally.airflow.policies import PLAN_PART, bounded, check_patience, patience
 from tally.config.pipeline import PipelineSettings
 from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
@@ -124,9 +123,10 @@ def test_a_patience_too_short_for_an_answer_is_refused(key: str) -> None:
     settings = Settings.model_validate({**waits, "pipelines": pipelines})
     short = settings.pipeline("p")
     with pytest.raises(ConfigError, match=rf"pipelines\.p\.patience_s = 250: .*{key} = 25"):
-        Timeouts.of(short, settings)
+        check_patience(short, settings)
     longer = short.model_copy(update={"patience_s": 251})
-    assert Timeouts.of(longer, settings).plan > 2 * timedelta(seconds=25)
+    check_patience(longer, settings)
+    assert PLAN_PART * patience(longer) > 2 * timedelta(seconds=25)
 
 
 def test_a_statement_times_out_before_its_task(bag: DagBag, config: Path) -> None:
@@ -140,10 +140,7 @@ def test_a_statement_times_out_before_its_task(bag: DagBag, config: Path) -> Non
         file.write("[mysql]\nstatement_timeout_s = 599\n")
     plan: Any = bag.dags["error_log"].get_task("plan")
     audit: Any = bag.dags["error_log_audit"].get_task("audit")
-    bounds = [
-        ctx.database.settings.statement_timeout_s
-        for ctx in (brief_context(str(config), "error_log"), daily_context(str(config)))
-    ]
+    bounds = [task.open_context().database.settings.statement_timeout_s for task in (plan, audit)]
     assert bounds == [plan.execution_timeout.total_seconds() / 2, 599]
     assert bounds[0] < 599 < audit.execution_timeout.total_seconds() / 2
 
@@ -197,7 +194,7 @@ def test_a_dag_is_stored_whole(bag: DagBag, parse: Parse, monkeypatch: pytest.Mo
 
 def test_rendered_fields_hold_paths_names_and_the_batch_alone(bag: DagBag, config: Path) -> None:
     """What Airflow stores of a task has no credentials; it reads the very file that was parsed."""
-    allowed = {"count.application", "count.name", "count.application_args", "blocked.message"}
+    allowed = {"count.application", "count.application_args", "blocked.message"}
     allowed |= {"decide.subject", "decide.body"}
     assert config.is_absolute()
     for dag in of_kind(bag, *KINDS):

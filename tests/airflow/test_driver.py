@@ -1,4 +1,4 @@
-"""Starting and ending spark-submit, with a small program in its place."""
+"""Starting and ending the driver, with a small program in its place."""
 
 import os
 import stat
@@ -6,7 +6,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +16,34 @@ import psutil
 import pytest
 from airflow.sdk.exceptions import AirflowException
 
-from tally.airflow.connect_driver import ConnectDriver
-from tally.airflow.driver import DriverHook, driver_environment, submit_conf
-from tally.airflow.secrets_file import secrets_file
+from tally.airflow.driver import (
+    Driver,
+    driver_environment,
+    secrets_file,
+    submit_command,
+    submit_conf,
+)
 from tally.config.loading import load_settings
 from tally.config.servers import KafkaSettings, MySQLSettings, SparkSettings
 from tally.config.settings import Settings
 from tally.errors import ConfigError, SparkConnectionError
-from tally.spark.driver_log import LOGGING
+from tally.spark.java import LOGGING
 from tests.airflow.dag_run import use_spark
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.airflow
 
 
-def hook(folder: Path, body: str, **environment: str) -> DriverHook:
+Run = Callable[[], None]
+
+
+def submitted(driver: Driver, folder: Path, script: str, **environment: str) -> Run:
+    """Runs the driver with a spark-submit that is a script."""
     program = folder / "spark-submit"
-    program.write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
+    program.write_text(f"#!/bin/bash\n{script}\n", encoding="utf-8")
     program.chmod(0o755)
-    return DriverHook(
-        environment={"PATH": f"{folder}:/usr/bin:/bin", **environment},
-        conn_id="tally_spark",
-        application_args=["--batch", "7"],
-    )
+    command = submit_command("job.py", ["--batch", "7"], name="a count", conf={})
+    return partial(driver.run, command, {"PATH": f"{folder}:/usr/bin:/bin", **environment})
 
 
 @pytest.fixture
@@ -46,15 +53,13 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def made(programs: Path, script: str, *, connect: bool) -> tuple[DriverHook | ConnectDriver, str]:
-    """A driver of either kind and its job, which is a script."""
+def made(programs: Path, script: str, *, connect: bool) -> tuple[Driver, Run]:
+    """A driver of either engine, with a script in the place of its program."""
+    driver = Driver()
     if not connect:
-        return hook(programs, script), "job.py"
-    job = programs / "job.py"
-    job.write_text(
-        f"import os; os.execv('/bin/bash', ['bash', '-c', {script!r}])\n", encoding="utf-8"
-    )
-    return ConnectDriver(environment={"PATH": "/usr/bin:/bin"}, application_args=[]), str(job)
+        return driver, submitted(driver, programs, script)
+    command = ["/bin/bash", "-c", script]
+    return driver, partial(driver.run, command, {"PATH": "/usr/bin:/bin"})
 
 
 @pytest.mark.parametrize("connect", [False, True])
@@ -67,9 +72,9 @@ def test_the_jobs_exit_code_and_error_are_known(connect: bool, programs: Path) -
         (4, f"{noise}; echo '{ours}'; {noise}", ours),
         (70, f"{noise}; echo '{ours}'; {noise}", ours),
     ):
-        driver, job = made(programs, f"{printed}; exit {code}", connect=connect)
+        driver, run = made(programs, f"{printed}; exit {code}", connect=connect)
         with pytest.raises(AirflowException):
-            driver.submit(job)
+            run()
         assert (driver.exit_code, driver.error_line) == (code, error)
 
 
@@ -79,9 +84,9 @@ def test_the_driver_gets_just_the_environment_it_was_given(
     """And a process group of its own: a signal to the worker's does not end it."""
     monkeypatch.setenv("LEAK", "s3cret")
     script = f"cd '{programs}'; env > env; printf '%s ' \"$@\" > args; ps -o pgid= -p $$ > group"
-    driver = hook(programs, script, WANTED="yes")
-    driver.submit("job.py")
-    driver.on_kill()
+    driver = Driver()
+    submitted(driver, programs, script, WANTED="yes")()
+    driver.kill()
     assert driver.exit_code == 0
     environment, words, group = ((programs / name).read_text() for name in ("env", "args", "group"))
     assert "WANTED=yes" in environment
@@ -89,9 +94,8 @@ def test_the_driver_gets_just_the_environment_it_was_given(
     assert words.split()[:2] == ["--master", "local[1]"]
     assert words.split()[-3:] == ["job.py", "--batch", "7"]
     assert int(group) != os.getpgid(0)
-    driver = hook(programs, "", PATH=str(programs / "elsewhere"))
     with pytest.raises(SparkConnectionError, match="not on the worker's PATH"):
-        driver.submit("job.py")
+        submitted(Driver(), programs, "", PATH=str(programs / "elsewhere"))()
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
@@ -99,7 +103,9 @@ def test_killing_ends_every_process_of_the_driver(stubborn: bool, programs: Path
     """spark-submit, the JVM and the Python driver: children too, and those that ignore SIGTERM."""
     trap = "trap '' TERM; " if stubborn else ""
     pids = programs / "pids"
-    driver = hook(
+    driver = Driver()
+    run = submitted(
+        driver,
         programs,
         f"bash -c \"{trap}echo \\$\\$ >> '{pids}'; while true; do sleep 0.1; done\" &\n"
         f"{trap}echo $$ >> '{pids}'\nwait; while true; do sleep 0.1; done",
@@ -107,12 +113,12 @@ def test_killing_ends_every_process_of_the_driver(stubborn: bool, programs: Path
 
     def kill() -> None:
         wait_until(lambda: pids.exists() and len(pids.read_text(encoding="utf-8").split()) >= 2)
-        driver.on_kill()
+        driver.kill()
 
     killer = threading.Thread(target=kill)
     killer.start()
     with pytest.raises(AirflowException):
-        driver.submit("job.py")
+        run()
     killer.join()
     for pid in pids.read_text(encoding="utf-8").split():
         assert not alive(int(pid))
@@ -124,23 +130,23 @@ def test_a_driver_that_is_asked_to_end_before_it_is_known_ends(
 ) -> None:
     """Airflow may ask before there is a process, and when it runs and is not known yet."""
     script = f"echo $$ > '{programs}/new' && mv '{programs}/new' '{programs}/pid' && sleep 120"
-    driver, job = made(programs, script, connect=connect)
-    driver.on_kill()
+    driver, run = made(programs, script, connect=connect)
+    driver.kill()
     with pytest.raises(AirflowException, match="before the driver started"):
-        driver.submit(job)
+        run()
     assert driver.exit_code is None
     assert not (programs / "pid").exists()
-    asked, job = made(programs, script, connect=connect)
+    asked, run = made(programs, script, connect=connect)
 
     class AskedMeanwhile(subprocess.Popen[str]):
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)
             wait_until((programs / "pid").exists)
-            asked.on_kill()
+            asked.kill()
 
     monkeypatch.setattr(subprocess, "Popen", AskedMeanwhile)
     with pytest.raises(AirflowException):
-        asked.submit(job)
+        run()
     assert not alive(int((programs / "pid").read_text(encoding="utf-8")))
 
 
@@ -237,7 +243,7 @@ def test_a_folder_that_others_may_have_prepared_is_refused(
 
 WRITE_AND_WAIT = """
 import sys
-from tally.airflow.secrets_file import secrets_file
+from tally.airflow.driver import secrets_file
 from tally.config.loading import load_settings
 with secrets_file(load_settings()):
     print('written', flush=True)

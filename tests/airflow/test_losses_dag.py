@@ -11,8 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
-from tally.airflow.losses_tasks import ACCEPT, KEEP
-from tally.airflow.losses_work import open_losses, settle
+from tally.airflow.losses_dag import ACCEPT, KEEP, open_losses, settle
 from tally.errors import UsageError
 from tally.mysql.errors import CommitUnansweredError
 from tests.airflow.dag_run import AIRFLOW, RunDag
@@ -50,7 +49,8 @@ def decision(world: World) -> tuple[Any, ...]:
 
 
 def seen(world: World) -> list[dict[str, Any]]:
-    return open_losses(world.context(), world.name).losses
+    losses: list[dict[str, Any]] = open_losses(world.context(), world.name)["losses"]
+    return losses
 
 
 def open_question(dag_id: str) -> Any:

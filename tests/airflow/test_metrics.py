@@ -12,9 +12,9 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tally.app.measurements import Metric
-from tally_local.stack.test_programs import TestPrograms
 from tests.airflow.dag_run import AIRFLOW, RunDag
 from tests.airflow.ledgers import count, lose
+from tests.programs import TestPrograms
 from tests.servers import PROJECT
 from tests.world import World, make_settings
 

@@ -1,7 +1,7 @@
 """The DAGs of the schedule: whole runs by Airflow itself, and their tasks one by one."""
 
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pendulum
@@ -9,9 +9,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowFailException
 
-from tally.airflow.driver import DriverHook
-from tally.airflow.operators import TallyBlockedOperator
-from tally.spark.driver_log import is_noise
+from tally.airflow.minute_dag import TallyBlockedOperator
 from tests.airflow.dag_run import AIRFLOW, RunDag, use_spark
 from tests.airflow.tasks import Tasks
 from tests.minute.steps import ERROR, accept, count
@@ -30,14 +28,8 @@ def test_a_run_counts_what_is_new_batch_after_batch(
 ) -> None:
     """From the schedule to the table, by one driver with real Spark, whose log has no noise."""
     printed: list[str] = []
-
-    class Overheard(DriverHook):
-        def _process_spark_submit_log(self, itr: Iterable[str]) -> None:
-            lines = list(itr)
-            printed.extend(line for line in lines if not is_noise(line.encode()))
-            super()._process_spark_submit_log(lines)
-
-    monkeypatch.setattr("tally.airflow.count.DriverHook", Overheard)
+    log = SimpleNamespace(info=lambda _, line: printed.append(line))
+    monkeypatch.setattr("tally.airflow.driver.log", log)
     use_spark(monkeypatch)
     world.configure(max_records_per_partition=2)
     world.produce([ERROR, INFO, ERROR], 0)
@@ -98,7 +90,7 @@ def test_nothing_new_ends_green_and_says_so(world: World, run_dag: RunDag) -> No
         Tasks(world, conf={"partition": 3}).run("plan")
     for message, is_meant in (("tally losses accept p", True), ("tally topics adopt p", False)):
         with pytest.raises(AirflowFailException) as failed:
-            TallyBlockedOperator(task_id="b", message=message, losses_dag="p_losses").execute({})
+            TallyBlockedOperator(task_id="b", pipeline="p", message=message).execute({})
         assert ("trigger p_losses" in str(failed.value)) is is_meant
 
 

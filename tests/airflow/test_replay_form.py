@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import ParamValidationError
 
-from tally.airflow.replay_fields import form
-from tally.airflow.replay_form import read_form
-from tally.airflow.replay_work import task_name
+from tally.airflow.replay_dag import task_name
+from tally.airflow.replay_form import form, read_form
 from tally.config.pipeline import Pipeline, PipelineSettings
 from tally.config.settings import Settings
 from tally.errors import ReplayRefusedError

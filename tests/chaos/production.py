@@ -16,7 +16,7 @@ from enum import IntEnum
 
 from tally.config.servers import KafkaSettings
 from tally.model import TopicPartition
-from tally_local.demo.writer import LineWriter, Writer
+from tally_local.demo.writer import LineWriter
 
 TICK_S = 0.1
 FIRST_YEAR = 2100
@@ -94,7 +94,7 @@ class Production(threading.Thread):
         partitions: int,
         rate: int,
         seed: int,
-        open_writer: Callable[[KafkaSettings], Writer] = LineWriter,
+        open_writer: Callable[[KafkaSettings], LineWriter] = LineWriter,
     ) -> None:
         super().__init__(name="production", daemon=True)
         self._kafka, self._topic = kafka, topic

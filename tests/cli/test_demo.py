@@ -3,8 +3,7 @@
 import pytest
 
 from tally.ledger.batches import abandon
-from tally_local.demo.commits import Commits
-from tally_local.demo.show import waits
+from tally_local.demo.show import commits, waits
 from tests.cli.conftest import LINE
 from tests.world import World
 
@@ -18,10 +17,10 @@ def test_every_batch_is_found_once_when_it_is_committed(world: World) -> None:
     assert waits(world.context(), world.pipeline)
     world.minute()
     assert not waits(world.context(), world.pipeline)
-    commits = Commits(world.database, world.name)
+    answers = commits(world.database, world.name)
 
     def found() -> list[int]:
-        return [batch.batch_id for batch in commits.new()]
+        return [batch.batch_id for batch in next(answers)]
 
     assert found() == []
     (replayed,) = world.ask_replay().batch_ids

@@ -15,7 +15,6 @@ from urllib.parse import quote, urlencode
 import pytest
 from playwright.sync_api import Browser, Route, expect, sync_playwright
 
-from tally_local.stack.test_programs import TestPrograms
 from tests.console.browser_window import (
     NARROW,
     PATIENCE_MS,
@@ -39,6 +38,7 @@ from tests.console.running_stack import (
     running_stack,
 )
 from tests.first_use.pages import execute
+from tests.programs import TestPrograms
 from tests.servers import PROJECT
 from tests.waiting import wait_until
 

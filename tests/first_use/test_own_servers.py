@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tally.spark.session import QUICK_START
+from tally.spark.java import QUICK_START
 from tests.first_use.pages import blocks, checkout, commands, execute
 from tests.servers import PROJECT
 from tests.world import World

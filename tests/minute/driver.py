@@ -23,8 +23,9 @@ from tally.context import open_context
 from tally.counting.batch import run_batch
 from tally.model import OffsetRange
 from tally.spark import counting
+from tally.spark.java import QUICK_START
 from tally.spark.reading import collect
-from tally.spark.session import QUICK_START, spark_session
+from tally.spark.session import spark_session
 from tally_local.stack.stack import Stack
 from tests.servers import PROJECT
 from tests.waiting import wait_until

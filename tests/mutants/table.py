@@ -219,20 +219,20 @@ MUTANTS: Final = (
     Mutant(
         guard="there are as many tasks as ranges",
         where="tally.spark.task_counting:outcome_of_each",
-        before="    if len(told) != len(requests) or len(silent) != len(unknown):",
-        after="    if not requests:",
+        before="    if len(outcomes) != len(task.requests) or len(silent) != len(unknown):",
+        after="    if not task.requests:",
         tests=(TASK_COUNTING,),
     ),
     Mutant(
         guard="a task that failed before it knew its partition is no empty one",
         where="tally.spark.task_counting:outcome_of_each",
-        before="        if outcome.error is not None or outcome.bug:",
-        after="        if outcome.bug:",
+        before="        if outcome.error is not None:",
+        after="        if isinstance(outcome.error, RuntimeError):",
         tests=(TASK_COUNTING,),
     ),
     Mutant(
         guard="malformed records are committed with their dead letters",
-        where="tally.spark.task_work:TaskWork._outcome",
+        where="tally.spark.task_counting:TaskWork.count",
         before="            if gathering.malformed and not self.is_judged:",
         after="            if gathering is None:",
         tests=(TASK_COUNTING,),
@@ -246,14 +246,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a task commits nothing of an input that was cut",
-        where="tally.spark.task_groups:Input.__iter__",
-        before="        if not self._is_whole:",
-        after="        if self._is_whole is None:",
+        where="tally.spark.task_groups:without_end",
+        before="    if not is_whole:",
+        after="    if is_whole is None:",
         tests=(TASK_COUNTING,),
     ),
     Mutant(
         guard="both reads of a task find the same",
-        where="tally.spark.task_work:_check_same",
+        where="tally.spark.task_counting:_check_same",
         before="    if first != second:",
         after="    if first.records < 0:",
         tests=(TASK_COUNTING,),
@@ -289,9 +289,9 @@ MUTANTS: Final = (
     # --- lines
     Mutant(
         guard="a recount judges each record by itself",
-        where="tally.spark.line_columns:LineReader.keys",
-        before="if self.each or self.selection.leaves_continuations:",
-        after="if self.selection.leaves_continuations:",
+        where="tally.spark.line_columns:Line.key",
+        before="if self.reader.each or self.reader.leaves_continuations:",
+        after="if self.reader.leaves_continuations:",
         tests=(f"{LINE_COLUMNS}::test_records_judged_one_by_one_are_counted_as_in_groups",),
     ),
     Mutant(
@@ -709,7 +709,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="what was shown is of the request that is recorded",
-        where="tally.airflow.replay_work:show",
+        where="tally.airflow.replay_preview:_ranges_of",
         before="    if seen_digest != request_digest(request):",
         after="    if not seen_digest:",
         tests=(f"{REPLAY_DAG}::test_a_real_run_reprocesses_exactly_what_was_shown",),

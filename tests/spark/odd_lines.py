@@ -4,8 +4,8 @@ import random
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from tally.lines.format import CATALOGUE, LineFormat
-from tally.lines.parsing import parse_line_format
+from tally.lines.format import LineFormat
+from tally.lines.parsing import CATALOGUE, parse_line_format
 from tally.lines.time_rule import TimeRule
 from tally.spark.line_columns import LineReader
 from tests.spark.examples import ERROR_OF

@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tally.aggregates.aggregate import Aggregate
-from tally.lines.format import CATALOGUE, LineFormat
-from tally.lines.parsing import parse_line_format
+from tally.lines.format import LineFormat
+from tally.lines.parsing import CATALOGUE, parse_line_format
 from tally.lines.time_rule import WALL_CLOCK, TimeRule
 from tally.spark.grouping import Grouping
-from tally.spark.line_columns import LineReader, Selection
+from tally.spark.line_columns import LineReader
 from tests.spark.oracle import Outcome, expected
 
 SEED = 20170730
@@ -52,9 +52,7 @@ def reader(
         line_format = CATALOGUE[line_format]
     elif not isinstance(line_format, LineFormat):
         line_format = parse_line_format(line_format, key="line_format")
-    return LineReader(
-        line_format=line_format, levels=sorted(levels), rule=rule, selection=Selection(**selection)
-    )
+    return LineReader(line_format=line_format, levels=sorted(levels), rule=rule, **selection)
 
 
 def known(reader: LineReader, values: Iterable[Value], micros: Sequence[int] = ()) -> list[Outcome]:
@@ -144,9 +142,9 @@ def _read(spark: SparkSession, asked: Sequence[_Record], reader: LineReader) -> 
     """What is wrong with each record."""
     records = kafka_records(spark, [r.value for r in asked], [r.micros for r in asked]).coalesce(1)
     record = {"key": F.col("key").cast("string")}
-    line = reader.judged(F.col("value"), record=record, record_time=F.col("timestamp"))
-    judged = line.stages.applied(records).select(
-        line.malformed_reason, line.minute, line.continues, *line.labels
+    line = reader.read(F.col("value"), record=record, record_time=F.col("timestamp"))
+    judged = line.stages.select(
+        records, line.malformed_reason, line.minute, line.continues, *line.labels
     )
     of_batch = grouping(reader)
     groups = {row.partition: row for row in of_batch.counts(records).collect()}
@@ -185,9 +183,9 @@ def kafka_records(
 
 
 def grouping(reader: LineReader) -> Grouping:
-    labels = tuple(reader.selection.labels)
+    labels = tuple(reader.labels)
     aggregate = Aggregate(
-        labels=labels, columns=labels, label_chars=reader.selection.label_chars, has_bytes=False
+        labels=labels, columns=labels, label_chars=reader.label_chars, has_bytes=False
     )
     return Grouping(reader=reader, aggregate=aggregate, topic="t")
 

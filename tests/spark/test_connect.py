@@ -28,9 +28,9 @@ from tally.config.servers import KafkaSettings, SparkSettings
 from tally.context import open_context
 from tally.counting.batch import run_batch
 from tally.model import OffsetRange
-from tally.spark.connect import ConnectPatience, connect_session
+from tally.spark.connect import connect_session
 from tally.spark.counting import SparkReader
-from tally.spark.deadline import deadline
+from tally.spark.progress import deadline
 from tally.spark.reading import collect, read_errors
 from tally.spark.session import reader_options, session_options, spark_session
 from tests.connect_server import ConnectServer, connect_server
@@ -63,11 +63,9 @@ LINES: list[Value] = [
 ]
 
 
-def connected(
-    settings: SparkSettings, patience: ConnectPatience
-) -> AbstractContextManager["SparkSession"]:
+def connected(settings: SparkSettings, **patience: Any) -> AbstractContextManager["SparkSession"]:
     """A session as :func:`spark_session` opens it, with another patience."""
-    return connect_session(settings, session_options(settings), patience)
+    return connect_session(settings, session_options(settings), **patience)
 
 
 def planned(world: World) -> CountRequest:
@@ -301,7 +299,7 @@ def test_a_server_that_is_not_there_or_refuses_is_told_apart(connect: ConnectSer
         pytest.raises(
             errors.SparkUnavailableError, match=r"sc://127\.0\.0\.1:1 did not answer"
         ) as away,
-        connected(SparkSettings(master="sc://127.0.0.1:1"), ConnectPatience(tries=0)),
+        connected(SparkSettings(master="sc://127.0.0.1:1"), tries=0),
     ):
         pytest.fail("there is no server")
     assert "use_ssl=true if the server has TLS" in away.value.next_step
@@ -327,13 +325,13 @@ def test_a_server_without_the_connector_is_said_so(tmp_path: Path) -> None:
 
 def test_a_server_that_falls_silent_keeps_nobody_waiting(connect: ConnectServer) -> None:
     """Neither with a question nor with good-bye."""
-    default_s = ConnectPatience().answer_s
+    default_s = connect_session.__wrapped__.__kwdefaults__["answer_s"]  # type: ignore[attr-defined]
     try:
-        with connected(connect.settings, ConnectPatience(tries=0, close_s=1.0)):
+        with connected(connect.settings, tries=0, close_s=1.0):
             connect.process.suspend()
             begun = time.monotonic()
-            brief = ConnectPatience(tries=0, answer_s=2.0, close_s=1.0)
-            with pytest.raises(errors.SparkUnavailableError), connected(connect.settings, brief):
+            brief = {"tries": 0, "answer_s": 2.0, "close_s": 1.0}
+            with pytest.raises(errors.SparkUnavailableError), connected(connect.settings, **brief):
                 pytest.fail("it answers")
     finally:
         connect.process.resume()
@@ -345,7 +343,7 @@ LOSES_ITS_EXIT = """
 import json, sys, time
 from tally.config.servers import SparkSettings
 from tally.spark.connect import connect_session
-from tally.spark.leaving import leave_on_sigterm
+from tally.spark.connect import leave_on_sigterm
 
 leave_on_sigterm()
 with connect_session(SparkSettings.model_validate(json.loads(sys.argv[1])), {}):
@@ -384,7 +382,7 @@ def test_a_server_that_dies_is_a_failure_that_may_pass(
     request = planned(world)
     with (
         connect_server(tmp_path, jars_dir) as server,
-        connected(server.settings, ConnectPatience(tries=0, close_s=1.0)) as session,
+        connected(server.settings, tries=0, close_s=1.0) as session,
     ):
         # First a count that takes too long: for the client it has ended, its task may go on.
         endless = session.range(0, 10**15, 1, 1).selectExpr("sum(id % 7)")

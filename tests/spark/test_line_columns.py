@@ -12,8 +12,9 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tally.config.labels import LEVEL
-from tally.lines.format import CATALOGUE, FIXED_LAYOUT, LineFormat, MalformedReason
+from tally.config.names import LEVEL
+from tally.lines.format import LineFormat, MalformedReason
+from tally.lines.parsing import CATALOGUE
 from tally.lines.pattern import HEAD_BYTES
 from tally.lines.places import place_of
 from tally.lines.time_rule import TimeRule
@@ -92,20 +93,20 @@ def test_no_byte_can_stand_in_for_another_in_the_fixed_layout(spark: SparkSessio
     lines = [line[:at] + bytes([byte]) + line[at + 1 :] for at in range(26) for byte in range(256)]
     cases = Cases(spark)
     reasons = {"no-time", "time-invalid", "no-level", "not counted"}
-    cases.add_odd("a byte", reader(FIXED_LAYOUT), lines, reasons)
+    cases.add_odd("a byte", reader(CATALOGUE["fixed"]), lines, reasons)
     cases.check()
 
 
 def test_the_fixed_layout_by_example(spark: SparkSession) -> None:
     """What ``docs/line-formats.md`` promises, line by line; the oracle knows it too."""
-    cases, errors = Cases(spark), reader(FIXED_LAYOUT)
+    cases, errors = Cases(spark), reader(CATALOGUE["fixed"])
     cases.add("by example", errors, FIXED_EXAMPLES)
     assert known(errors, FIXED_EXAMPLES) == list(FIXED_EXAMPLES.values())
     add_example(cases, "fixed")
     # Each counted level is found whatever the others are, and may be any word.
     levels = ["E", "FATAL", "ERROR", "FEHLER\u00dc"]
     reasons = {str(r) for r in MalformedReason} - {"no-match"} | {"not counted"}
-    several = reader(FIXED_LAYOUT, levels)
+    several = reader(CATALOGUE["fixed"], levels)
     cases.add_odd("odd lines", several, odd("fixed", share(6000)), reasons)
     lines = {f"2017-07-30 14:09:08 {level}{end}": COUNTED for level in levels for end in ("", " x")}
     cases.add("several levels", several, {**lines, "2017-07-30 14:09:08 FAT": NOT_COUNTED})
@@ -135,12 +136,12 @@ def test_lines_without_a_level_count_where_no_level_is_asked_for(spark: SparkSes
     """In the fixed layout, and in a pattern that finds none; the label `level` is then ''."""
     cases = Cases(spark)
     reasons = {"null-value", "empty-value", "no-time", "time-invalid", "time-out-of-range"}
-    any_level = reader(FIXED_LAYOUT, [])
+    any_level = reader(CATALOGUE["fixed"], [])
     cases.add_odd("odd lines", any_level, odd("fixed", share(3000)), reasons)
     lines = ["2017-07-30 14:09:08 INFO x", "2017-07-30 14:09:08 ERROR x"]
     cases.add("any level", any_level, {**dict.fromkeys(lines, COUNTED), "no line at all": NO_TIME})
     for line_format, line in (
-        (FIXED_LAYOUT, "2017-07-30 14:09:08"),
+        (CATALOGUE["fixed"], "2017-07-30 14:09:08"),
         (custom(rf"{TIME}(?: (?<level>[A-Z]+))?"), "2017-07-30 14:09:08 x"),
     ):
         cases.add("no level", reader(line_format, [], labels=["level"]), {line: (*COUNTED, "")})
@@ -149,7 +150,7 @@ def test_lines_without_a_level_count_where_no_level_is_asked_for(spark: SparkSes
     levels = [b"ERR\xed\xa0\x80", b"\xf0\x9f\x98", b"\xff\xc3(", "é😀".encode()]
     cases.add(
         "a level that is no UTF-8",
-        reader(FIXED_LAYOUT, [], labels=["level"]),
+        reader(CATALOGUE["fixed"], [], labels=["level"]),
         [(b"2017-07-30 14:09:08 %s x" % v, (*COUNTED, v.decode(errors="replace"))) for v in levels],
     )
     cases.check()
@@ -192,8 +193,8 @@ def test_a_filter_may_have_many_values(spark: SparkSession) -> None:
     outcomes |= dict.fromkeys(("s0*", "s2000", "w", "t", ""), NOT_COUNTED)
     filtered = reader(custom(rf"{TIME} (?<x>\S*)"), [], filters={"x": names})
     lines = [f"2017-07-30 14:09:08 {x}".encode() for x in outcomes]
-    line = filtered.judged(F.col("value"))
-    judged = line.stages.applied(kafka_records(spark, lines)).select(line.minute)
+    line = filtered.read(F.col("value"))
+    judged = line.stages.select(kafka_records(spark, lines), line.minute)
     found = [(None, minute) for (minute,) in judged.collect()]
     assert dict(zip(outcomes, found, strict=True)) == outcomes
 
@@ -285,14 +286,14 @@ def test_a_record_that_begins_no_line_is_left_out(spark: SparkSession) -> None:
         "{}": NO_TIME,
     }
     for line_format, lines in (
-        (FIXED_LAYOUT, of_fixed),
+        (CATALOGUE["fixed"], of_fixed),
         (custom(rf"{TIME} (?<level>[A-Z]*)"), {**of_pattern, "2017-07-30 14:09:08 ": NO_LEVEL}),
         ({"json": {"time": "time", "level": "level"}, "time_format": JSON_TIME}, of_json),
     ):
         leaving = reader(line_format, leaves_continuations=True)
         cases.add("begins a line", leaving, {**lines, None: ("null-value", None)})
         cases.add("begins none", leaving, [(line, (CONTINUES, None)) for line in TRACE])
-        damaged = NO_TIME if line_format is FIXED_LAYOUT else ("no-match", None)
+        damaged = NO_TIME if line_format is CATALOGUE["fixed"] else ("no-match", None)
         cases.add("damaged", leaving, [(line, damaged) for line in DAMAGED])
     cases.check()
 
@@ -417,7 +418,7 @@ def test_the_time_zone_of_the_jvm_changes_nothing(spark: SparkSession) -> None:
 def test_levels_that_cannot_stand_in_a_line_are_refused(levels: list[str]) -> None:
     """They would silently count nothing."""
     with pytest.raises(ValueError, match="levels"):
-        LineReader(line_format=FIXED_LAYOUT, levels=levels)
+        LineReader(line_format=CATALOGUE["fixed"], levels=levels)
 
 
 @pytest.mark.parametrize(

@@ -476,9 +476,9 @@ def test_a_key_that_an_option_fills_in_hides_no_line(spark: SparkSession) -> Non
         ({**pattern, "skip_bytes": 3}, ["x"], {"12 1 " + "a" * 4094: 1, "12 1 " + "a" * 4095: 0}),
     ):
         of_key = reader(line_format, [], row_key=key)
-        line = of_key.judged(F.col("value"))
+        line = of_key.read(F.col("value"))
         records = kafka_records(spark, [value.encode() for value in lines])
-        judged = line.stages.applied(records).select(line.minute, line.key_digest)
+        judged = line.stages.select(records, line.minute, line.key_digest)
         found = [(minute, digest is not None) for minute, digest in judged.collect()]
         assert found == [("1970-01-01 00:00:00", bool(has)) for has in lines.values()], lines
 

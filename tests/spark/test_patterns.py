@@ -16,7 +16,7 @@ from tally.lines.backtracking import WAYS_MAX
 from tally.lines.format import LineFormat
 from tally.lines.pattern import HEAD_BYTES, TIME, LinePattern, parse_pattern
 from tally.lines.places import place_of
-from tally.spark.wildcards import matches_value, wildcard_pattern
+from tally.spark.expressions import matches_value, wildcard_pattern
 from tests.campaigns import share
 from tests.spark.outcomes import SEED, TIMES, Cases, reader
 

@@ -3,6 +3,7 @@
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,14 @@ from tally.errors import DataLossError, FencedError, ReadError
 from tally.spark.counting import tasks_for
 from tally.spark.grouping import Grouping
 from tally.spark.reading import collect
-from tally.spark.task_counting import outcome_of_each, said, worth_a_plan
-from tally.spark.task_groups import Input, Whole, add_up, unchanged
-from tally.spark.task_work import TaskOutcome, TaskWork
+from tally.spark.task_counting import (
+    TaskOutcome,
+    TaskWork,
+    outcome_of_each,
+    results_of,
+    worth_a_plan,
+)
+from tally.spark.task_groups import add_up, with_end, without_end
 from tests.unit.values import P0, pipeline, span, totals
 from tests.waiting import wait_until
 
@@ -46,7 +52,7 @@ def of(number: int, value: Any = None) -> TaskOutcome:
 
 def told(*outcomes: TaskOutcome) -> list[tuple[int, Any]]:
     """What the driver makes of the outcomes of tasks for two partitions."""
-    found = outcome_of_each(REQUESTS, outcomes, records)
+    found = outcome_of_each(TaskWork(requests=REQUESTS, work=records), outcomes)
     return [(r.ranges[0].partition.partition, o.error or o.value) for r, o in found]
 
 
@@ -102,17 +108,8 @@ def outcome(
     *batches: pa.RecordBatch, work: Any = records, is_cut: bool = False, **more: Any
 ) -> TaskOutcome:
     """What a task tells that gets these groups, and the row behind them unless it is cut."""
-    whole = [] if is_cut else list(Whole(unchanged, (batches or (groups({}),))[0].schema)([]))
-    task = TaskWork(
-        requests=REQUESTS,
-        work=work,
-        topic="alog",
-        places=("partition",),
-        keys=("minute",),
-        sums=sums_of_groups(AGGREGATE),
-        spool_dir=None,
-        **more,
-    )
+    whole = [] if is_cut else list(with_end([], schema=(batches or (groups({}),))[0].schema))
+    task = TaskWork(requests=REQUESTS, work=work, **more)
     (row,) = list(task(iter([*batches, *whole])))
     found = pickle.loads(row.column("outcome")[0].as_py())  # noqa: S301 - our own
     assert isinstance(found, TaskOutcome)
@@ -168,7 +165,7 @@ def test_an_error_of_the_work_is_told_with_its_partition() -> None:
     # A bug is no reason to try again: the driver raises it with its traceback.
     found = outcome(groups({}), work=raising(KeyError("what")))
     with pytest.raises(RuntimeError, match="KeyError: 'what'"):
-        list(said([(REQUESTS[1], found)]))
+        list(results_of([(REQUESTS[1], found)]))
 
 
 @pytest.mark.parametrize("size", [1, 99, 2_000])
@@ -193,7 +190,7 @@ def test_the_end_of_an_input_proves_nothing(spark: "SparkSession", tmp_path: Pat
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows, end = 0, "whole"
         try:
-            for batch in Input(batches):
+            for batch in without_end(batches):
                 rows += batch.num_rows
         except ReadError:
             end = "cut"
@@ -203,7 +200,7 @@ def test_the_end_of_an_input_proves_nothing(spark: "SparkSession", tmp_path: Pat
     schema = pa.schema([("records", pa.int64())])
     number = F.col("id")
     rows = spark.range(0, 400_000, 1, 1).select(number.alias("records"))
-    whole = rows.mapInArrow(Whole(unchanged, schema), "records long")
+    whole = rows.mapInArrow(partial(with_end, schema=schema), "records long")
     whole.mapInArrow(look, "records long").collect()
     assert told.read_text("utf-8") == "400000 whole"
     told.unlink()

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from tally.errors import ConfigError
-from tally.lines.format import CATALOGUE
+from tally.lines.parsing import CATALOGUE
 from tally.lines.time_rule import TimeRule, check_zone
 from tally.spark.reading import read_errors
 from tests.campaigns import share

@@ -15,12 +15,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from benchmarks.laboratory import faults, lines, tallys
-from benchmarks.laboratory.bench import END, Bench
+from benchmarks.laboratory import faults, tallys
+from benchmarks.laboratory.bench import END, PARTITIONS, PER_BATCH, Bench, judge, write
 from benchmarks.laboratory.faults import Fault
-from benchmarks.laboratory.lines import PARTITIONS, PER_BATCH
 from benchmarks.laboratory.methods import METHODS
-from benchmarks.laboratory.store import CREATE, Store
+from benchmarks.peers.store import Store
 
 from tally.config.loading import load_settings
 from tally.model import OffsetRange, TopicPartition
@@ -44,7 +43,7 @@ class WithoutSpark(Bench):
         reader = PythonReader(kafka=settings.kafka)
         ends = {p: min(END, start + PER_BATCH) for p, start in starts.items()}
         rows = [
-            {"log_time": record.value[:16].decode() + ":00"}
+            {"log_time": record.value[:16].decode()}
             for p, start in starts.items()
             for record in reader._read(
                 settings.pipeline(self.pipeline),
@@ -85,17 +84,15 @@ def test_counts_double_where_offsets_are_apart(
     """Batches of 600 lines, of which the second is killed between counts and offsets."""
     world.configure(max_records_per_partition=PER_BATCH)
     world.add_partitions(PARTITIONS)
-    lines.write(world.settings.kafka.bootstrap_servers, world.topic)
+    write(world.settings.kafka.bootstrap_servers, world.topic)
     database = f"lab_{world.name}"
     password = world.stack.credentials().mysql_root
     mysql = world.settings.mysql
     login = {"host": mysql.host, "port": mysql.port, "user": "root", "password": password}
-    store = Store({**login, "database": database})
+    store = Store({**login, "database": database}, "lab")
     world.as_root(f"create database {database}")
     try:
-        with store.transaction() as tx:
-            for statement in CREATE:
-                tx.execute(statement)
+        store.create()
         bench = WithoutSpark(
             spark=None, config=world.config, pipeline=world.name, topic=world.topic, store=store
         )
@@ -108,12 +105,9 @@ def test_counts_double_where_offsets_are_apart(
             process.join()
             ends.append(process.exitcode)
         assert ends == [-signal.SIGKILL, 0]
-        count = f"select log_time, log_count as n from tally.{world.name}"
-        of_others = "select log_time, n from lab_count"
-        with store.transaction() as tx:
-            tx.execute(count if METHODS[name].delivery else of_others)
-            found = lines.judge(lines.counted(tx.fetchall()))
-        assert str(found) == verdict
+        tallys_own = dataclasses.replace(store, name=f"tally.{world.name}")
+        found = tallys_own if METHODS[name].delivery else store
+        assert str(judge(found.counts())) == verdict
         assert world.audit().holds
     finally:
         world.as_root(f"drop database {database}")

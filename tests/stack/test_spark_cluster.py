@@ -18,8 +18,7 @@ pytest.importorskip("pyspark")
 from tally.config.servers import SparkSettings
 from tally.replay.run import run_or_replan
 from tally.spark.connect import connect_session
-from tally_local.stack.pages import page_of
-from tally_local.stack.server import Part, PartState
+from tally_local.stack.server import Part, PartState, page_of
 from tally_local.stack.spark_cluster import WORKERS
 from tally_local.stack.stack import Stack
 from tests.campaigns import share

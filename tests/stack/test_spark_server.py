@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from tally.config.servers import SparkSettings
 from tally.errors import AccessDeniedError, SparkUnavailableError
-from tally.spark.connect import ConnectPatience, connect_session
+from tally.spark.connect import connect_session
 from tally.spark.keeper import answers
 from tally_local.stack.server import Part, PartState
 from tally_local.stack.spark_server import SparkServer
@@ -73,7 +73,7 @@ def settings(stack: Stack, token: str | None = None) -> SparkSettings:
 def counts(server: SparkSettings) -> bool:
     """Whether the server counts now; one that is away is not waited for."""
     try:
-        with connect_session(server, {}, ConnectPatience(tries=1)) as session:
+        with connect_session(server, {}, tries=1) as session:
             return session.range(7).count() == 7
     except SparkUnavailableError:
         return False

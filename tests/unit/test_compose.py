@@ -19,8 +19,8 @@ from tests.unit.sources import text
 import tally
 from tally.spark.jars import CONNECTOR, Jars
 from tally_local import compose_secrets
-from tally_local.stack.airflow_config import airflow_cfg
-from tally_local.stack.credentials import Credentials
+from tally_local.stack.airflow_server import airflow_cfg
+from tally_local.stack.home import Credentials, Layout
 
 COMPOSE_FILE = PROJECT / "docker-compose.yml"
 TEXT = text(COMPOSE_FILE)
@@ -174,8 +174,7 @@ def test_kafka_and_airflow_are_set_as_in_the_local_stack() -> None:
     assert {part for part in command if part.startswith("--topic=")} == wanted
     # Every setting of Airflow that the local stack changes is changed here in the same way.
     local = ConfigParser(interpolation=None)
-    places = dict.fromkeys(("project", "folder", "connections"), PROJECT)
-    local.read_string(airflow_cfg(**places, port=1, credentials=Credentials()))
+    local.read_string(airflow_cfg(Layout(PROJECT), 1, Credentials()))
     of_core = "executor parallelism simple_auth_manager_users min_serialized_dag_update_interval"
     keys = [("scheduler", key) for key in local["scheduler"]]
     keys += [("core", key) for key in of_core.split()]

@@ -1,38 +1,82 @@
 """Which records a format is tried on, which is recommended, and what is then to be configured."""
 
 import tomllib
+from typing import Any
+from unittest.mock import Mock
 
-from pyspark.sql import Row
-from tests.unit.values import blank, span
+import pytest
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError
+from tests.unit.values import blank
 
-from tally.app.format_keys import FormatKeys, is_known, keys_to_paste, levels_to_configure
+from tally.app.format_advice import (
+    accepting,
+    comments_on,
+    is_known,
+    json_guess,
+    keys_to_paste,
+    levels_to_configure,
+    no_known_level,
+    option_guess,
+)
 from tally.app.format_trial import FormatTrial, _rank
-from tally.app.json_guess import json_guess
-from tally.app.option_guess import accepting, option_guess
-from tally.lines.format import CATALOGUE, LineFormat
+from tally.config.servers import KafkaSettings
+from tally.kafka.first_records import first_records
+from tally.lines.format import LineFormat
 from tally.lines.options import NO_OPTIONS, Accepted, parse_options
+from tally.lines.parsing import CATALOGUE
 from tally.lines.time_rule import WALL_CLOCK, TimeRule
-from tally.spark.trial import newest_within
+from tally.model import TopicPartition
 
 
-def test_the_newest_records_that_fit_are_tried() -> None:
-    """Of each partition about as many; none behind a record that was left out."""
+class _Consumer:
+    """Answers with records of some sizes, a partition after the other, then with their ends."""
+
+    def __init__(self, sizes: dict[int, list[int]]) -> None:
+        self._left = {number: [b"x" * size for size in of] for number, of in sizes.items()}
+
+    def __call__(self, *_: object, **__: object) -> "_Consumer":
+        return self
+
+    def assign(self, _: object) -> None: ...
+
+    def close(self) -> None: ...
+
+    def pause(self, _: object) -> None: ...
+
+    def poll(self, _: float) -> Any:
+        number = next((n for n, left in self._left.items() if left), None)
+        if number is None:
+            number, _ends = self._left.popitem()
+            error, value = KafkaError(KafkaError._PARTITION_EOF), None
+        else:
+            error, value = None, self._left[number].pop(0)
+        message = Mock(spec=["error", "topic", "partition", "value", "timestamp"])
+        message.error.return_value, message.value.return_value = error, value
+        message.topic.return_value, message.partition.return_value = "alog", number
+        message.timestamp.return_value = (TIMESTAMP_NOT_AVAILABLE, 0)
+        return message
+
+
+def test_the_newest_records_that_fit_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each partition by itself; none before a record that was left out."""
     for sizes, bytes_max, expected in (
-        ({0: [1, 1, 1], 1: [1, 1, 1]}, 9, {0: 0, 1: 0}),
-        ({0: [1, 1, 1], 1: [1, 1, 1]}, 4, {0: 1, 1: 1}),
-        ({0: [1, 1, 1], 1: [9, 9, 2]}, 5, {0: 0, 1: 2}),
-        ({0: [1, 9, 1], 1: [9]}, 8, {0: 2}),
-        ({number: [3, 3] for number in range(256)}, 7, {0: 1, 1: 1}),
-        ({0: [9], 1: [2]}, 7, {1: 0}),
-        ({0: [9], 1: [9]}, 7, {}),
+        ({0: [1, 1, 1], 1: [1, 1, 1]}, 3, {0: [1, 1, 1], 1: [1, 1, 1]}),
+        ({0: [1, 1, 1], 1: [1, 1, 1]}, 2, {0: [1, 1], 1: [1, 1]}),
+        ({0: [1, 1, 1], 1: [9, 9, 2]}, 5, {0: [1, 1, 1], 1: [2]}),
+        ({0: [1, 9, 1], 1: [9]}, 8, {0: [1], 1: []}),
+        ({0: [9, 1, 2]}, 3, {0: [1, 2]}),
     ):
-        rows, ranges = [], []
-        for number, of in sizes.items():
-            ranges.append(span(0, len(of), number))
-            rows += [Row(partition=number, offset=at, size=size) for at, size in enumerate(of)]
-        found = newest_within(rows, ranges, bytes_max)
-        assert {r.partition.partition: r.from_offset for r in found} == expected
-        assert all(r.until_offset == len(sizes[r.partition.partition]) for r in found)
+        monkeypatch.setattr("tally.kafka.first_records.Consumer", _Consumer(sizes))
+        places = {number: TopicPartition(topic="alog", partition=number) for number in sizes}
+        found = first_records(
+            KafkaSettings(),
+            dict.fromkeys(places.values(), 0),
+            records_max=3,
+            bytes_max=bytes_max,
+            read_committed=True,
+        )
+        kept = {n: [len(r.value or b"") for r in found[place]] for n, place in places.items()}
+        assert kept == expected
 
 
 OF_TOMCAT_AND_ANDROID = {"tomcat": ["SEVERE"], "android": ["E"]}
@@ -72,24 +116,26 @@ def test_a_format_whose_levels_are_none_comes_last() -> None:
 INSTANT = TimeRule(by_offset=True)
 
 
-def keys(**changes: object) -> str:
-    usual = {"pipeline": None, "topic": "t", "line_format": "log4j", "time_rule": WALL_CLOCK}
-    known = {"levels": None, "seen": ("ERROR",), "has_known_level": True, "continuations": 0}
-    return keys_to_paste(FormatKeys(**{**usual, **known, **changes}))  # type: ignore[arg-type]
+def comments(rule: TimeRule = WALL_CLOCK, **changes: Any) -> str:
+    """What is said below the keys, of a sample at ERROR."""
+    usual = {"levels": None, "seen": ("ERROR",), "lacking_level": 0, "offsets": ()}
+    return "\n".join(comments_on(rule=rule, **{**usual, "continuations": 0, **changes}))
 
 
 def test_no_configuration_is_printed_that_counts_nothing() -> None:
     """Only comments where no level is known; else it says that the sample lacks the levels."""
-    unknown = keys(seen=("UTC",), has_known_level=False)
+    unknown = no_known_level(("UTC",))
     assert tomllib.loads(unknown) == {}
     assert "no level that is known: UTC" in unknown
-    assert "# no line of the sample is at ERROR: INFO, WARN" in keys(seen=("INFO", "WARN"))
-    assert "no line of the sample" not in keys()
+    assert "no line of the sample is at ERROR: INFO, WARN" in comments(seen=("INFO", "WARN"))
+    assert comments() == ""
     # What is lost without an option is told with it.
-    assert "# 2 lines without a level: if" in keys(lacking_level=2)
-    assert "# times have different offsets (Z, +02:00), which" in keys(offsets=("Z", "+02:00"))
-    assert "offset" not in keys(offsets=("Z",)) + keys(offsets=("Z", "+02"), time_rule=INSTANT)
-    assert 'time = "instant"' in keys(time_rule=INSTANT)
+    assert "2 lines without a level: if" in comments(lacking_level=2)
+    assert "times have different offsets (Z, +02:00), which" in comments(offsets=("+02:00", "Z"))
+    assert comments(offsets=("Z", "UTC")) + comments(INSTANT, offsets=("Z", "+02")) == ""
+    pasted = keys_to_paste("log4j", INSTANT, None, ["x = 1"], topic="t", pipeline=None)
+    wanted = {"topics": ["t"], "line_format": "log4j", "time": "instant"}
+    assert tomllib.loads(pasted) == {"pipelines": {"NAME": wanted}}
 
 
 def test_the_option_that_a_record_needs_is_guessed() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tally.errors import JarsMissingError, UsageError
 from tally.spark.jars import CONNECTOR, JarList, Jars, check, install_connector, is_download
-from tally_local.stack.server_jars import SERVERS
+from tally_local.stack.server import SERVERS
 
 CONTENT = b"a jar"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()

@@ -1,7 +1,7 @@
 """The laboratory's checker; that a fault has struck is checked by each of its runs."""
 
 import pytest
-from benchmarks.laboratory.lines import LINES, Verdict, judge, minutes
+from benchmarks.laboratory.bench import LINES, Verdict, judge, minutes
 
 
 def test_what_is_missing_is_lost_and_what_is_more_is_doubled() -> None:

@@ -7,10 +7,9 @@ import pytest
 from tests.unit.sources import DOCS, text
 
 from tally.errors import ConfigError
-from tally.lines.format import CATALOGUE, FIXED_LAYOUT, JSON_LINES, LineFormat, MalformedReason
-from tally.lines.json_fields import JsonField
+from tally.lines.format import JsonField, LineFormat, MalformedReason
 from tally.lines.options import NO_OPTIONS
-from tally.lines.parsing import parse_line_format
+from tally.lines.parsing import CATALOGUE, parse_line_format
 from tally.lines.pattern import HEAD_BYTES, parse_pattern
 from tally.lines.reading import begins_a_line, level_of, offset_of
 from tally.lines.time_format import parse_time_format
@@ -114,7 +113,7 @@ def test_an_option_that_would_do_nothing_is_refused() -> None:
     """Under its own key, as is what it cannot be; a ready-made format takes them by its name."""
     table: dict[str, object] = {"name": "json", "skip_bytes": 5, "default_level": "Information"}
     line_format = parse_line_format(table | {"accept": ["nan", "byte_order_mark"]}, key=KEY)
-    assert replace(line_format, options=NO_OPTIONS) == JSON_LINES
+    assert replace(line_format, options=NO_OPTIONS) == CATALOGUE["json"]
     assert line_format.options.line_of(b"12345\xef\xbb\xbf{}") == b"{}"
     assert line_format.printed_levels(["Information", "Error"]) == ("", "Error", "Information")
     assert line_format.printed_levels(["Error"]) == ("Error",)
@@ -448,7 +447,7 @@ def test_a_path_is_a_key_as_it_is_written_or_leads_into_objects() -> None:
     assert line_format.paths_of("host.name") == (("host.name",), ("host", "name"))
     assert line_format.has_field("host.name")
     assert not line_format.has_field("time")
-    for other in (FIXED_LAYOUT, CATALOGUE["log4j"]):
+    for other in (CATALOGUE["fixed"], CATALOGUE["log4j"]):
         assert other.has_field("level")
         assert not other.has_field("host.name")
     # What is none is refused under the field's own name.
@@ -468,7 +467,7 @@ def test_the_fingerprint_identifies_what_is_counted_in_every_release() -> None:
     assert base.fingerprint() == same.fingerprint()
     others = [
         *(replace(base, pattern=PATTERN + " "), replace(base, time_format="yyyy/MM/dd HH:mm:ss")),
-        *(replace(base, level_names={"3": "err"}), FIXED_LAYOUT, json_lines()),
+        *(replace(base, level_names={"3": "err"}), CATALOGUE["fixed"], json_lines()),
         *(json_lines(level="log.level"), json_lines(level=["log.level"])),
         *(json_lines(lvl="log.level"), replace(json_lines(), time_format="yyyy/MM/dd HH:mm")),
     ]
@@ -476,7 +475,7 @@ def test_the_fingerprint_identifies_what_is_counted_in_every_release() -> None:
     one, other = json_lines(a="a", b="b"), json_lines(b="b", a="a")
     assert one.fingerprint() == other.fingerprint()
     # The ledger keeps it: a change here says that old counts meant something else.
-    assert FIXED_LAYOUT.fingerprint() == "fixed:1"
+    assert CATALOGUE["fixed"].fingerprint() == "fixed:1"
     assert base.fingerprint() == "pattern:1:71d080a6936c7c01"
     wanted = {"fixed": "fixed:1", "json": "json:1:de451b2f800ef3a2"}
     wanted |= {
@@ -525,7 +524,7 @@ def test_a_level_that_the_format_can_never_print_is_refused() -> None:
         with pytest.raises(ValueError, match=f"cannot stand where {name} has its level"):
             CATALOGUE[name].printed_levels(["ERROR", level])
     custom = LineFormat(name="custom", pattern=PATTERN, time_format=TIME_FORMAT)
-    for line_format in (FIXED_LAYOUT, JSON_LINES, custom):
+    for line_format in (CATALOGUE["fixed"], CATALOGUE["json"], custom):
         assert line_format.printed_levels(["[error]:"]) == ("[error]:",)
 
 

@@ -12,8 +12,8 @@ import pytest
 from fastapi import Response
 
 from tally.airflow.console import drawing
+from tally.airflow.console.drawing import RequestLimit
 from tally.airflow.console.page import Page
-from tally.airflow.console.request_limit import RequestLimit
 from tally.airflow.console.tables import SHOWN_MAX, Column, Table, as_csv
 
 CONSOLE = files("tally.airflow.console")

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from tally.errors import UnwritableError
-from tally.spark.driver_log import JAVA_OPTIONS
-from tally.spark.scratch import LOCAL_DIR, scratch_folder, with_scratch
+from tally.spark.java import JAVA_OPTIONS, LOCAL_DIR, scratch_folder, with_scratch
 
 SCRIPT = """
 import sys
 from pathlib import Path
-from tally.spark.scratch import folder_of_process, scratch_folder
+from tally.spark.java import folder_of_process, scratch_folder
 process = folder_of_process()
 assert process == folder_of_process()
 with scratch_folder() as folder:

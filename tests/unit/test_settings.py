@@ -10,13 +10,13 @@ import pytest
 from tally.aggregates.fingerprint import fingerprint
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
-from tally.config.reader import READER_DEFAULTS
+from tally.config.servers import READER_DEFAULTS
 from tally.config.settings import Settings
-from tally.config.variables import unknown_variables
+from tally.config.variables import mistaken_variables
 from tally.errors import ConfigError, UnknownPipelineError
 from tally.spark.counting import DEAD_LETTER_BYTES_PER_TASK
-from tally.spark.driver_log import JAVA_OPTIONS
-from tally.spark.session import SESSION_DEFAULTS, THROUGHPUT, reader_options, with_throughput
+from tally.spark.java import JAVA_OPTIONS, THROUGHPUT, with_throughput
+from tally.spark.session import SESSION_DEFAULTS, reader_options
 
 BLANKS = "unicode_blanks"
 MINIMAL = '[pipelines.error_log]\ntopics = ["alog"]\n'
@@ -385,7 +385,7 @@ def test_who_shows_what_is_wrong_needs_no_pipeline(monkeypatch: pytest.MonkeyPat
     # Without a file there are the defaults, whatever a file or a variable says.
     defaults = load().spark
     monkeypatch.setenv("TALLY_SPARK__MASTER", "local[7]")
-    assert (Settings.defaults().spark, Settings.defaults().names) == (defaults, [])
+    assert (Settings().spark, Settings().names) == (defaults, [])
 
 
 def test_of_two_pipelines_with_one_table_view_or_dag_one_is_disabled() -> None:
@@ -413,9 +413,9 @@ def test_a_variable_that_means_nothing_is_refused_at_once(monkeypatch: pytest.Mo
     known = ["TALLY_CONFIG", "TALLY_SECRETS_FILE", "TALLY_KAFKA__BOOTSTRAP_SERVERS", "PATH"]
     known += ["tally_mysql__port", "TALLY_PIPELINES__ANY__LEVELS"]
     known += ["TALLY_STACK_TOKEN", "TALLY_TEST_HOME"]
-    assert list(unknown_variables(known)) == []
-    wrong = ["TALLY_HOME", "TALLY_KAFKAA__X"]
-    assert list(unknown_variables(reversed(wrong))) == wrong
+    assert list(mistaken_variables(known, Settings)) == []
+    told = list(mistaken_variables(["TALLY_KAFKAA__X", "TALLY_HOME"], Settings))
+    assert [sentence.split()[3] for sentence in told] == ["TALLY_HOME", "TALLY_KAFKAA__X"]
     monkeypatch.setenv("TALLY_MYSQL_PASSWORD", "x")
     assert re.search(r"TALLY_MYSQL_PASSWORD .*mean TALLY_MYSQL__PASSWORD\?", refusal(MINIMAL))
 
@@ -533,7 +533,7 @@ def test_records_that_are_gone_are_an_error_of_sparks() -> None:
 
 
 def test_what_a_read_leaves_in_memory_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No later read uses it: ``benchmarks.task_size`` shows the heap after sixty reads."""
+    """No later read uses it: without these settings it is kept for five minutes."""
     # A task sends its dead letters straight to the driver: by way of the block manager they can get
     # lost on a busy machine, and with them the batch.
     size = SESSION_DEFAULTS["spark.task.maxDirectResultSize"]

@@ -4,8 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from tally.lines.format import CATALOGUE
-from tally.lines.parsing import parse_line_format
+from tally.lines.parsing import CATALOGUE, parse_line_format
 from tally.lines.time_rule import TimeRule, check_time_rule, check_zone
 
 EPOCH = parse_line_format(

@@ -1,25 +1,43 @@
-"""``up``, ``down``, ``demo``, ``kafka``: the local stack."""
+"""``up``, ``down``, ``demo``, ``kafka``: the local stack, and Kafka's own tools on the brokers."""
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import click
 
 from tally.cli.app import App
-from tally.cli.command import command
-from tally.errors import ConfigError
+from tally.cli.command import Command
+from tally.errors import ConfigError, UsageError
 from tally.formatting import ABSENT
-from tally_local import kafka_tools
-from tally_local.kafka_tools import TOOLS, check_reachable
+from tally.kafka.client import Kafka
+from tally.spark.java import java
 from tally_local.stack.server import Part, PartStatus
 from tally_local.stack.stack import ALL_PARTS, USUAL_PARTS, Stack
+
+TOOLS: Final[Mapping[str, str]] = {
+    "topics": "org.apache.kafka.tools.TopicCommand",
+    "console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "configs": "kafka.admin.ConfigCommand",
+}
+"""The Java class of each tool, by its name without ``kafka-``."""
+
+SERVER: Final = "--bootstrap-server"
+
+
+_WITH_A_TOPIC: Final = frozenset({"console-producer", "console-consumer"})
 
 parts_argument = click.argument(
     "parts", nargs=-1, metavar="[PART]...", type=click.Choice([str(part) for part in Part])
 )
 
 
-@command(examples=["tally up", "tally up kafka mysql", "tally up --cluster"])
+@click.command(cls=Command, examples=["tally up", "tally up kafka mysql", "tally up --cluster"])
 @parts_argument
 @click.option(
     "--cluster",
@@ -63,7 +81,7 @@ def up(app: App, parts: tuple[str, ...], cluster: bool, foreground: bool) -> Non
         app.out.line("stopped")
 
 
-@command(examples=["tally down", "tally down airflow"])
+@click.command(cls=Command, examples=["tally down", "tally down airflow"])
 @parts_argument
 def down(app: App, parts: tuple[str, ...]) -> None:
     """Stop the local stack; its data stays.
@@ -75,7 +93,7 @@ def down(app: App, parts: tuple[str, ...]) -> None:
     app.out.line(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")
 
 
-@command(examples=["tally demo --once"])
+@click.command(cls=Command, examples=["tally demo --once"])
 @click.option("--once", is_flag=True, help="Count twice, check the counts and stop.")
 @click.pass_context
 def demo(context: click.Context, once: bool) -> None:
@@ -83,12 +101,13 @@ def demo(context: click.Context, once: bool) -> None:
 
     Servers that run already are used, and stopped at the end like all others.
     """
-    from tally_local.demo import run  # noqa: PLC0415 - only this command needs it
+    from tally_local.demo.show import run  # noqa: PLC0415 - only this command needs it
 
     context.exit(run(_project(context.ensure_object(App)), once=once))
 
 
-@command(
+@click.command(
+    cls=Command,
     examples=[
         "tally kafka topics --list",
         "tally kafka console-producer --topic alog < app.log",
@@ -110,9 +129,7 @@ def kafka(app: App, tool: str, arguments: tuple[str, ...]) -> None:
     stack, servers = _stack(app), app.settings.kafka.bootstrap_servers
     stack.install()
     check_reachable(app.context.kafka, tool, arguments)
-    program, *rest = kafka_tools.command(
-        tool, arguments, servers=servers, jars=stack.kafka_jars_dir
-    )
+    program, *rest = command(tool, arguments, servers=servers, jars=stack.kafka_jars_dir)
     os.execv(program, [program, *rest])  # noqa: S606 - no shell; the tool gets terminal and signals
 
 
@@ -152,3 +169,56 @@ def _make_ready(app: App, stack: Stack) -> None:
     app.out.line()
     for line in directions(app.settings, parts, stack.layout.credentials, own_name()):
         app.out.line(line)
+
+
+def check_reachable(kafka: Kafka, tool: str, arguments: Sequence[str]) -> None:
+    """Raise where a tool would wait without a word: for a broker, or for a topic.
+
+    Args:
+        kafka: The configured brokers.
+        tool: One of :data:`TOOLS`.
+        arguments: The tool's own; with other brokers than the configured ones nothing is checked.
+
+    Raises:
+        TallyError: No broker answers, or they refuse.
+        UsageError: A topic that is to be written or read does not exist.
+    """
+    if "--help" in arguments or value_of(SERVER, arguments) is not None:
+        return
+    topic = value_of("--topic", arguments) if tool in _WITH_A_TOPIC else None
+    held = kafka.snapshot([] if topic is None else [topic])
+    if topic is not None and topic not in held.topics:
+        raise UsageError(
+            f"Kafka has no topic {topic}",
+            next_step=f"tally kafka topics --create --topic {topic} --partitions 4",
+        )
+
+
+def value_of(option: str, arguments: Sequence[str]) -> str | None:
+    """What is given for an option, as ``--option value`` or ``--option=value``; None without it."""
+    for argument, following in zip(arguments, [*arguments, ""][1:], strict=True):
+        name, equals, value = argument.partition("=")
+        if name == option:
+            return value if equals else following
+    return None
+
+
+def command(tool: str, arguments: Sequence[str], *, servers: str, jars: Path) -> list[str]:
+    """The command line that runs a tool.
+
+    Args:
+        tool: One of :data:`TOOLS`.
+        arguments: The tool's own.
+        servers: The brokers, unless the arguments name others.
+        jars: The folder with Kafka's jars.
+
+    Raises:
+        StackError: Java is missing or too old.
+    """
+    where = [SERVER, servers] if value_of(SERVER, arguments) is None else []
+    return [
+        *(java(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
+        # Only the tool's own answer belongs on the terminal.
+        "-Dorg.apache.logging.log4j.level=OFF",
+        *("-cp", f"{jars}{os.sep}*", TOOLS[tool], *where, *arguments),
+    ]

@@ -15,13 +15,20 @@ from tally.kafka.client import Kafka
 from tally.lines.format import FIXED
 from tally.maintenance.migrate import migrate
 from tally.mysql.transactions import Database
-from tally_local.stack.airflow_config import ADMIN
+from tally_local.stack.airflow_server import ADMIN
 from tally_local.stack.mysql_server import DATABASE, USER
 from tally_local.stack.server import Part, PartState, PartStatus
 from tally_local.stack.stack import Stack
 
 PARTITIONS: Final = 4
 """Of a topic that the local stack creates."""
+_SERVERS: Final = (
+    (Part.AIRFLOW, "Airflow", f"  user {ADMIN}", "airflow_admin"),
+    (Part.MYSQL, "MySQL", f"  user {USER}, database {DATABASE}", "mysql_tally"),
+    (Part.KAFKA, "Kafka", "", None),
+    (Part.SPARK, "Spark", "", "spark_token"),
+)
+"""Servers with a title, the user, and the field of the password."""
 
 
 def prepare(settings: Settings, parts: Sequence[PartStatus]) -> list[str]:
@@ -81,17 +88,10 @@ def directions(
     """
     addresses = _running(parts)
     secrets: list[str] = []
-    if Part.AIRFLOW in addresses:
-        yield f"Airflow: {addresses[Part.AIRFLOW]}  user {ADMIN}"
-        secrets.append("airflow_admin")
-    if Part.MYSQL in addresses:
-        yield f"MySQL:   {addresses[Part.MYSQL]}  user {USER}, database {DATABASE}"
-        secrets.append("mysql_tally")
-    if Part.KAFKA in addresses:
-        yield f"Kafka:   {addresses[Part.KAFKA]}"
-    if Part.SPARK in addresses:
-        yield f"Spark:   {addresses[Part.SPARK]}"
-        secrets.append("spark_token")
+    for part, title, user, secret in _SERVERS:
+        if part in addresses:
+            yield f"{title + ':':8} {addresses[part]}{user}"
+            secrets += [secret] if secret else []
     if secrets:
         yield shows(credentials, *secrets)
     if addresses.keys() >= {Part.KAFKA, Part.MYSQL} and settings.pipelines:
@@ -109,7 +109,7 @@ def shows(credentials: Path, *names: str) -> str:
 
     Args:
         credentials: The file that only this user can read.
-        names: Fields of :class:`tally_local.stack.credentials.Credentials`.
+        names: Fields of :class:`tally_local.stack.home.Credentials`.
     """
     return f"passwords:  grep -E {shlex.quote('|'.join(names))} {_from_here(credentials)}"
 

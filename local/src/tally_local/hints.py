@@ -6,7 +6,7 @@ from typing import Final
 from tally.cli.app import App
 from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.errors import KafkaUnavailableError, MySQLUnavailableError
-from tally_local.stack.layout import Layout
+from tally_local.stack.home import Layout
 from tally_local.stack.ports import LOOPBACK, Ports
 from tally_local.stack.processes import Processes
 from tally_local.stack.server import Part
@@ -27,7 +27,7 @@ def airflow_environment(app: App) -> dict[str, str]:
 
     An Airflow of the caller's own has precedence.
     """
-    layout = Layout.of(app.config_path.parent)
+    layout = Layout(app.config_path.parent)
     if "AIRFLOW_HOME" in os.environ or not (layout.airflow / "airflow.cfg").is_file():
         return {}
     return {
@@ -38,14 +38,11 @@ def airflow_environment(app: App) -> dict[str, str]:
 
 
 def _was_taken_down(app: App, error: Unanswered) -> bool:
-    part = Part.KAFKA if isinstance(error, KafkaUnavailableError) else Part.MYSQL
-    layout = Layout.of(app.config_path.parent)
+    settings, layout = app.settings, Layout(app.config_path.parent)
+    if isinstance(error, KafkaUnavailableError):
+        part, address = Part.KAFKA, settings.kafka.bootstrap_servers
+    else:
+        part, address = Part.MYSQL, f"{settings.mysql.host}:{settings.mysql.port}"
     port = Ports(layout.ports).remembered().get(part)
-    is_local = port is not None and _address(app, part) == f"{LOOPBACK}:{port}"
+    is_local = port is not None and address == f"{LOOPBACK}:{port}"
     return is_local and Processes(run=layout.run, logs=layout.logs).record(part) is None
-
-
-def _address(app: App, part: Part) -> str:
-    if part is Part.KAFKA:
-        return app.settings.kafka.bootstrap_servers
-    return f"{app.settings.mysql.host}:{app.settings.mysql.port}"

@@ -8,7 +8,7 @@ folded sums. Which lines are counted (levels, filter) is in :mod:`tally.aggregat
 from dataclasses import dataclass
 from typing import Final
 
-from tally.config.labels import label_column
+from tally.config.names import label_column
 from tally.config.pipeline import Pipeline
 
 TIME: Final = "log_time"

@@ -13,26 +13,38 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
+from pydantic import ValidationError
 
-from tally.airflow.timeouts import AUDIT_TIMEOUT, Timeouts, bounded
 from tally.config.loading import load_settings
+from tally.config.servers import SparkSettings
 from tally.config.settings import Settings
 from tally.errors import ConfigError, SparkConnectionError
 
-if TYPE_CHECKING:  # DAG parsing must not import Kafka and MySQL
-    from tally.context import Context
+if TYPE_CHECKING:  # DAG parsing must not import the Spark provider
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 log = logging.getLogger(__name__)
 
-KAFKA: Final = "tally_kafka"
-MYSQL: Final = "tally_mysql"
-RESULTS: Final = "tally_results"
-CONSOLE: Final = "tally_console"
 SPARK: Final = "tally_spark"
+KAFKA: Final = "kafka"
+
+# By section of the configuration: the fields of its connection behind the section's keys.
+_SERVER: Final = {
+    "host": "host",
+    "port": "port",
+    "user": "login",
+    "password": "password",
+    "database": "schema",
+}
+_FIELDS: Final = {
+    KAFKA: {"bootstrap_servers": "host", "sasl_username": "login", "sasl_password": "password"},
+    "mysql": _SERVER,
+    "results": _SERVER,
+    "console": {"user": "login", "password": "password"},  # the server is that of tally_mysql
+}
 
 SUBMIT_TYPE: Final = "spark"
 CONNECT_TYPE: Final = "spark_connect"
-_TYPES: Final = (SUBMIT_TYPE, CONNECT_TYPE)
 
 
 def connected_settings(config: Path) -> Settings:
@@ -41,53 +53,19 @@ def connected_settings(config: Path) -> Settings:
     Raises:
         ConfigError: The file or a connection holds a value that is not allowed.
     """
-    kafka, mysql = find_connection(KAFKA), find_connection(MYSQL)
-    results, console = find_connection(RESULTS), find_connection(CONSOLE)
-    overrides = {
-        "kafka": _kafka_values(kafka) if kafka else {},
-        "mysql": _mysql_values(mysql) if mysql else {},
-        "results": _mysql_values(results) if results else {},
-        "console": _console_values(console) if console else {},
-    }
+    found = {section: find_connection(f"tally_{section}") for section in _FIELDS}
+    overrides = {section: _values(section, one) for section, one in found.items() if one}
     settings = load_settings(
-        config, overrides={key: value for key, value in overrides.items() if value}
+        config, overrides={section: values for section, values in overrides.items() if values}
     )
+    kafka = found[KAFKA]
     if kafka and kafka.login and not settings.kafka.security_protocol.startswith("SASL"):
         raise ConfigError(
-            f"connection {KAFKA} has a login, but kafka.security_protocol is "
+            f"connection tally_{KAFKA} has a login, but kafka.security_protocol is "
             f"{settings.kafka.security_protocol}: the login would not be used",
-            next_step=f'give {KAFKA} the extras "security_protocol" and "sasl_mechanism"',
+            next_step=f'give tally_{KAFKA} the extras "security_protocol" and "sasl_mechanism"',
         )
     return settings
-
-
-def brief_context(config: str, pipeline: str) -> "Context":
-    """The context of a short task: its statements time out before the task does.
-
-    Raises:
-        ConfigError: As :func:`connected_settings`, or the timeouts are not in order.
-    """
-    settings = connected_settings(Path(config))
-    # A connection may have other timeouts than the file that the DAG was made from.
-    return connected_context(
-        bounded(settings, Timeouts.of(settings.pipeline(pipeline), settings).plan)
-    )
-
-
-def daily_context(config: str) -> "Context":
-    """The context of a task of the daily DAG: its statements time out before the task does.
-
-    Raises:
-        ConfigError: As :func:`connected_settings`.
-    """
-    return connected_context(bounded(connected_settings(Path(config)), AUDIT_TIMEOUT))
-
-
-def connected_context(settings: Settings) -> "Context":
-    """The context of the settings; imports Kafka and MySQL, for running tasks only."""
-    from tally.context import open_context
-
-    return open_context(settings)
 
 
 def find_connection(conn_id: str) -> Connection | None:
@@ -100,12 +78,8 @@ def find_connection(conn_id: str) -> Connection | None:
     return connection
 
 
-def require_spark_connection() -> Connection:
-    """The connection ``tally_spark``, if a batch can be counted with it.
-
-    Raises:
-        SparkConnectionError: It is missing, has another type, or runs the driver on the cluster.
-    """
+def _spark_connection() -> Connection:
+    """The connection ``tally_spark``, if a batch can be counted with it."""
     connection = find_connection(SPARK)
     if connection is None:
         # Without the connection the Spark provider would continue with master=yarn.
@@ -113,7 +87,7 @@ def require_spark_connection() -> Connection:
             f"Airflow has no connection {SPARK}",
             next_step=f"airflow connections add {SPARK} --conn-type spark --conn-host 'local[*]'",
         )
-    if connection.conn_type not in _TYPES or not connection.host:
+    if connection.conn_type not in (SUBMIT_TYPE, CONNECT_TYPE) or not connection.host:
         raise SparkConnectionError(
             f"connection {SPARK} is of type {connection.conn_type!r} with host "
             f"{connection.host!r}; it must be of type {SUBMIT_TYPE!r} and name a master, or of "
@@ -130,34 +104,49 @@ def require_spark_connection() -> Connection:
     return connection
 
 
-def _kafka_values(connection: Connection) -> dict[str, Any]:
-    """Extras in Kafka's spelling (``security.protocol``) or in Tally's (``security_protocol``)."""
-    extras = {key.replace(".", "_"): value for key, value in connection.extra_dejson.items()}
-    address = f"{connection.host}:{connection.port}" if connection.port else connection.host
-    given = {
-        "bootstrap_servers": address,
-        "sasl_username": connection.login,
-        "sasl_password": connection.password,
-    }
+def spark_settings(configured: SparkSettings) -> SparkSettings:
+    """The settings with the master, or the server and its token, as the provider reads them.
+
+    Raises:
+        SparkConnectionError: The connection ``tally_spark`` is missing, has another type, runs the
+            driver on the cluster, or gives no address of a Spark Connect server.
+    """
+    connection = _spark_connection()
+    if connection.conn_type != CONNECT_TYPE:
+        # The hook has no public way to say the master, and the driver must not read another one.
+        master = submit_hook()._connection["master"]  # noqa: SLF001
+        return configured.model_copy(update={"master": str(master)})
+    from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+
+    try:
+        url = str(SparkConnectHook(SPARK).get_connection_url())
+        # A token that was configured for another server must not be sent to this one.
+        return SparkSettings.model_validate(
+            {**dict(configured), "master": url, "connect_token": ""}
+        )
+    except ValueError as error:
+        cause = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise SparkConnectionError(
+            f"connection {SPARK} gives no address of a Spark Connect server: {cause}",
+            next_step="give it the server as host and port, a user id as login, the token as "
+            'password, and "use_ssl" as an extra',
+        ) from None
+
+
+def submit_hook(**options: Any) -> "SparkSubmitHook":
+    """The provider's hook of the connection; DAG parsing does not import the provider."""
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+    return SparkSubmitHook(conn_id=SPARK, **options)
+
+
+def _values(section: str, connection: Connection) -> dict[str, Any]:
+    """What a connection says of its section; its extras are the section's other keys."""
+    given = {key: getattr(connection, field) for key, field in _FIELDS[section].items()}
+    extras = connection.extra_dejson
+    if section == KAFKA:
+        if connection.port:
+            given["bootstrap_servers"] = f"{connection.host}:{connection.port}"
+        # In Kafka's spelling (``security.protocol``) or in Tally's (``security_protocol``).
+        extras = {key.replace(".", "_"): value for key, value in extras.items()}
     return {key: value for key, value in given.items() if value} | extras
-
-
-def _console_values(connection: Connection) -> dict[str, Any]:
-    """Who reads; the server is that of ``tally_mysql``."""
-    return _with_extras(connection, user=connection.login, password=connection.password)
-
-
-def _mysql_values(connection: Connection) -> dict[str, Any]:
-    return _with_extras(
-        connection,
-        host=connection.host,
-        port=connection.port,
-        user=connection.login,
-        password=connection.password,
-        database=connection.schema,
-    )
-
-
-def _with_extras(connection: Connection, **given: Any) -> dict[str, Any]:
-    """What a connection says; its extras are the section's other keys."""
-    return {key: value for key, value in given.items() if value} | connection.extra_dejson

@@ -1,53 +1,49 @@
-"""The task that counts one batch in a process of its own; the ledger decides its outcome."""
+"""The task that counts batches in a process of their own; the ledger decides its outcome."""
 
 import signal
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Context
+from airflow.sdk import Context as TaskContext
 from airflow.sdk.exceptions import AirflowException
 
-from tally.airflow.connect_driver import ConnectDriver, connect_settings
-from tally.airflow.connections import (
-    CONNECT_TYPE,
-    SPARK,
-    connected_context,
-    connected_settings,
-    require_spark_connection,
-)
+from tally.airflow.connections import connected_settings, spark_settings
 from tally.airflow.driver import (
-    GRACE_S,
-    KILLED,
-    DriverHook,
+    Driver,
     driver_environment,
+    secrets_file,
+    submit_command,
     submit_conf,
-    submit_settings,
 )
-from tally.airflow.failures import final, final_unless_retryable
-from tally.airflow.operators import from_note
-from tally.airflow.secrets_file import secrets_file
+from tally.airflow.policies import FINAL_EXITS, patience, result_asset, topic_assets
+from tally.airflow.task import TallyOperator, documentation, final, final_unless_retryable
+from tally.config.pipeline import Pipeline
+from tally.config.servers import SparkSettings
 from tally.config.settings import Settings
-from tally.errors import EXIT_OPERATOR, EXIT_USAGE
-from tally.spark.class_archive import with_archive
-from tally.spark.java import java
-from tally.spark.scratch import scratch_folder, with_scratch
+from tally.formatting import continued
+from tally.spark.java import driver_flags, java, scratch_folder, with_archive, with_scratch
 
-# The XCom key of `count`; see tally.airflow.work.event_of.
+if TYPE_CHECKING:  # DAG parsing must not import Kafka and MySQL
+    from tally.counting.outcomes import BatchOutcome
+
+COUNT: Final = "count"
+
+# The XCom key of `count`; see event_of.
 OUTCOME_KEY: Final = "outcome"
 
-# Exit codes of the job that a retry does not change. Fencing is not among them: the newer attempt
-# commits the batch meanwhile, and the retry finds it committed; or it fails, and the retry commits.
-_FINAL_EXITS: Final = frozenset({EXIT_USAGE, EXIT_OPERATOR})
+# The part of the task's time in which batches of a backlog are counted back to back.
+_CATCH_UP: Final = 0.8
 
-# Of the driver itself, and as Java and shells tell it.
-_KILLED_EXITS: Final = frozenset({-signal.SIGKILL, 128 + signal.SIGKILL})
+_COUNTS: Final = ("records", "matched", "malformed", "continuations")
+
+# Of the driver itself, and as Java and shells report it.
+_SIGKILL_EXITS: Final = frozenset({-signal.SIGKILL, 128 + signal.SIGKILL})
 
 
-class TallyCountOperator(SparkSubmitOperator):
+class TallyCountOperator(TallyOperator):
     """Count the planned batch with Spark and commit it, each line exactly once.
 
     Safe to clear, retry and run twice: a batch that the ledger has as committed is not read again,
@@ -59,28 +55,29 @@ class TallyCountOperator(SparkSubmitOperator):
     as a Python process that uses a Spark Connect server. Everything else is the same.
     """
 
-    driver_grace_s: float = GRACE_S
-    """Seconds that a driver of Spark Connect has to close its session when the task is ended."""
+    template_fields: Sequence[str] = ("application", "application_args")
 
     def __init__(
         self,
         *,
-        config: str,
-        batch: str = from_note("batch_ids", " | join(',')"),
+        application: str,
+        batch: str,
         batch_name: str = "",
-        catch_up: timedelta = timedelta(0),
+        catch_up: bool = False,
         **options: Any,
     ) -> None:
-        arguments = ["--catch-up-s", f"{catch_up.total_seconds():g}"] if catch_up else []
-        super().__init__(conn_id=SPARK, application_args=[*arguments, "--batch", batch], **options)
-        self.config = config
+        super().__init__(**options)
+        self.application = application
         self.batch_name = batch_name
+        self.application_args = ["--batch", batch]
+        if catch_up and self.execution_timeout:
+            catch_up_s = _CATCH_UP * self.execution_timeout.total_seconds()
+            self.application_args = ["--catch-up-s", f"{catch_up_s:g}", *self.application_args]
+        self.driver = Driver()
         self._secrets: Path | None = None
-        self._environment: dict[str, str] = {}
-        self._plain: ConnectDriver | None = None
-        self._killed = False
 
-    def execute(self, context: Context) -> None:
+    @final_unless_retryable()
+    def execute(self, context: TaskContext) -> None:
         """Run the batch unless it is committed; write its counts to the result's asset and XCom.
 
         Raises:
@@ -89,42 +86,42 @@ class TallyCountOperator(SparkSubmitOperator):
             AirflowException: The driver failed in a way that may pass, or a newer attempt owns the
                 batch; the retry asks the ledger again.
         """
-        from tally.airflow import task_metrics, work  # DAG parsing must import no client
+        from tally.airflow import task_metrics
+        from tally.context import open_context
         from tally.counting.outcomes import batch_outcome
 
-        with final_unless_retryable():
-            settings = connected_settings(Path(self.config))
-            batch_ids = self._batch_ids()
-            outcome = batch_outcome(connected_context(settings), batch_ids)
-            if outcome.is_committed:
-                self.log.info("batch %s is committed already; nothing to do", self._batches)
-            else:
-                self._run_driver(settings, batch_ids, context)
-                outcome = batch_outcome(connected_context(settings), batch_ids)
-                task_metrics.send_batches(outcome)
+        settings = connected_settings(Path(self.config))
+        ctx, batch_ids = open_context(settings), self._batch_ids()
+        outcome = batch_outcome(ctx, batch_ids)
+        if outcome.is_committed:
+            self.log.info("batch %s is committed already; nothing to do", self._batches)
+        else:
+            # The connection says where Spark runs, in the driver too.
+            settings = settings.model_copy(update={"spark": spark_settings(settings.spark)})
+            failure = self._drive(settings, outcome.offsets)
+            outcome = batch_outcome(ctx, batch_ids)
+            self._judge(outcome, failure, settings.spark)
+            task_metrics.send_batches(outcome)
         if outcome.abandoned:
             raise final("; ".join(outcome.abandoned))
-        self.log.info(work.outcome_text(outcome))
-        if warning := work.warning_of(outcome, settings.pipeline(outcome.pipeline)):
+        self.log.info(outcome_text(outcome))
+        if warning := warning_of(outcome, settings.pipeline(outcome.pipeline)):
             self.log.warning(warning)
-        context["ti"].xcom_push(key=OUTCOME_KEY, value=work.event_of(outcome))
+        context["ti"].xcom_push(key=OUTCOME_KEY, value=event_of(outcome))
         for asset in self.outlets:
-            context["outlet_events"][asset].extra = work.event_of(outcome)
+            context["outlet_events"][asset].extra = event_of(outcome)
 
     def on_kill(self) -> None:
         """End the driver with all its processes, and delete its secrets."""
-        self._killed = True
         # The secrets first: the driver has read them already, and Airflow soon kills this process.
         if self._secrets is not None:
             self._secrets.unlink(missing_ok=True)
-        for driver in (self._hook, self._plain):
-            if driver is not None:
-                driver.on_kill()
+        self.driver.kill()
 
     @property
     def _batches(self) -> str:
-        """As the driver is told: ``3``, or ``3,4``."""
-        return str((self.application_args or [""])[-1])
+        """As the driver is given them: ``3``, or ``3,4``."""
+        return str(self.application_args[-1])
 
     def _batch_ids(self) -> list[int]:
         try:
@@ -134,101 +131,117 @@ class TallyCountOperator(SparkSubmitOperator):
                 f"{self._batches!r} names no batch: clear the task before, which plans it again"
             ) from None
 
-    def _run_driver(self, settings: Settings, batch_ids: Sequence[int], context: Context) -> None:
-        connection = require_spark_connection()
-        # The connection says where Spark runs, in the driver too.
-        spark = (
-            connect_settings(SPARK, settings.spark)
-            if connection.conn_type == CONNECT_TYPE
-            else submit_settings(SPARK, settings.spark)
-        )
-        settings = settings.model_copy(update={"spark": spark})
+    def _drive(self, settings: Settings, offsets: int) -> AirflowException | None:
+        """Run the driver; returns how it failed, None when it did not."""
         with ExitStack() as stack:
-            self._prepare(settings, batch_ids, stack)
-            if self._killed:
-                raise AirflowException(f"batch {self._batches}: {KILLED}")
-            failure = self._drive(context)
-        self._judge(settings, batch_ids, failure)
-
-    def _prepare(self, settings: Settings, batch_ids: Sequence[int], stack: ExitStack) -> None:
-        """Set what the driver is started with; this late, so that Airflow stores none of it."""
-        self._secrets = stack.enter_context(secrets_file(settings))
-        self._environment = driver_environment(Path(self.config), self._secrets)
-        if settings.spark.is_connect:
-            self._plain = ConnectDriver(
-                environment=self._environment,
-                application_args=self.application_args or [],
-                grace_s=self.driver_grace_s,
-            )
-            return
-        from tally.counting.outcomes import (
-            batch_outcome,  # DAG parsing must not import Kafka and MySQL
-        )
-        from tally.spark.session import driver_flags, is_local, session_options  # nor Spark
-
-        flags = driver_flags(batch_outcome(connected_context(settings), batch_ids).offsets)
-        self.conf = submit_conf(session_options(settings.spark), flags)
-        if is_local(settings.spark):  # executors on other machines do not have the folder
-            with_folder = with_scratch(self.conf, stack.enter_context(scratch_folder()))
-            self.conf = with_archive(with_folder, settings.spark)
-
-    def _drive(self, context: Context) -> AirflowException | None:
-        try:
-            if self._plain is not None:
-                self._plain.submit(self.application)
-            else:
-                super().execute(context)
-        except AirflowException as error:
-            return error
+            # This late, so that Airflow stores none of it.
+            self._secrets = stack.enter_context(secrets_file(settings))
+            command = [sys.executable, self.application, *self.application_args]
+            if not settings.spark.is_connect:
+                conf = _driver_conf(settings, offsets, stack)
+                command = submit_command(
+                    self.application, self.application_args, name=f"tally_{self.dag_id}", conf=conf
+                )
+            try:
+                self.driver.run(command, driver_environment(Path(self.config), self._secrets))
+            except AirflowException as error:
+                return error
         return None
 
     def _judge(
-        self, settings: Settings, batch_ids: Sequence[int], failure: AirflowException | None
+        self, outcome: "BatchOutcome", failure: AirflowException | None, spark: SparkSettings
     ) -> None:
         """Raise unless all is committed: the ledger decides before the driver's exit code."""
-        from tally.counting.outcomes import (
-            batch_outcome,  # DAG parsing must not import Kafka and MySQL
-        )
-
-        outcome = batch_outcome(connected_context(settings), batch_ids)
+        if outcome.is_committed and failure is None:
+            return  # the caller reports what was abandoned
         if outcome.is_committed and not outcome.abandoned:
-            if failure is not None:
-                self.log.warning("the driver failed after the commit: %s", failure)
+            self.log.warning("the driver failed after the commit: %s", failure)
             return
-        if failure is None and outcome.is_committed:
-            return  # what was abandoned is told by whoever has asked for the outcome
         if failure is None:
             raise AirflowException(
                 f"batch {self._batches}: the driver ended with exit code 0, but the batch is "
                 "not committed in the ledger"
             )
-        driver = self._driver()
-        if driver.exit_code in _FINAL_EXITS:
-            raise final(f"batch {self._batches}: {driver.error_line}") from None
-        if driver.exit_code in _KILLED_EXITS and not self._killed:
+        code, error_line = self.driver.exit_code, self.driver.error_line
+        if code in FINAL_EXITS:
+            raise final(f"batch {self._batches}: {error_line}")
+        if code in _SIGKILL_EXITS and not self.driver.killed:
             raise AirflowException(
                 f"batch {self._batches}: the driver was ended by SIGKILL, perhaps because memory "
-                f"ran out: {driver.error_line}. Next: nothing, the retry counts it; if it happens "
-                "again, see the kernel's log (dmesg), and give the worker more memory"
-            ) from None
-        if self._plain is None:
+                f"ran out: {error_line}. Next: nothing, the retry counts it; if it happens again, "
+                "see the kernel's log (dmesg), and give the worker more memory"
+            )
+        if not spark.is_connect:
             java()  # without one no retry helps
         raise failure
 
-    def _driver(self) -> DriverHook | ConnectDriver:
-        driver = self._plain or self._hook
-        if not isinstance(driver, DriverHook | ConnectDriver):
-            raise AirflowException("the driver was never started")
-        return driver
 
-    def _get_hook(self) -> DriverHook:
-        hook = self._hook = DriverHook(
-            environment=self._environment,
-            conf=self.conf,
-            conn_id=self._conn_id,
-            name=self.name,
-            application_args=self.application_args,
-        )
-        if self._killed:  # asked after: on_kill finds the hook by itself
-            raise AirflowException(KILLED)
-        return hook
+def _driver_conf(settings: Settings, offsets: int, stack: ExitStack) -> Mapping[str, str]:
+    """Spark's configuration for spark-submit; folders are deleted with the stack."""
+    from tally.spark.session import is_local, session_options
+
+    conf = submit_conf(session_options(settings.spark), driver_flags(offsets))
+    if not is_local(settings.spark):  # executors on other machines do not have the folder
+        return conf
+    return with_archive(with_scratch(conf, stack.enter_context(scratch_folder())), settings.spark)
+
+
+def count_options(pipeline: Pipeline, *, config: Path, job: Path) -> dict[str, Any]:
+    """What the tasks that count have in all DAGs of a pipeline."""
+    return {
+        "task_id": COUNT,
+        "pipeline": pipeline.name,
+        "config": str(config),
+        "application": str(job),
+        "execution_timeout": patience(pipeline),
+        "inlets": topic_assets(pipeline),
+        "outlets": [result_asset(pipeline)],
+        "doc_md": documentation(TallyCountOperator),
+    }
+
+
+def outcome_text(outcome: "BatchOutcome") -> str:
+    """A committed batch in one line for the log."""
+    from tally.counting.plan import named_batches
+
+    instead = f" as {list(outcome.standing)}" if outcome.is_replanned else ""
+    behind = f" and {list(outcome.followed_by)} behind it" if outcome.followed_by else ""
+    are = "is" if len(outcome.batch_ids) == 1 else "are"
+    return (
+        f"{named_batches(outcome.batch_ids)} {are} committed{instead}{behind}: "
+        f"{outcome.records} records, "
+        f"{outcome.matched} matched, {outcome.malformed} malformed"
+        f"{continued(outcome.continuations)}, from "
+        f"{', '.join(map(str, outcome.ranges))}"
+    )
+
+
+def warning_of(outcome: "BatchOutcome", pipeline: Pipeline) -> str | None:
+    """What the health of the pipeline says of a batch of which too much is malformed."""
+    from tally.app.health import malformed_problem
+    from tally.ledger.rules import Understood
+
+    read = Understood(
+        records=outcome.records,
+        malformed=outcome.malformed,
+        continuations=outcome.continuations,
+    )
+    problem = malformed_problem(pipeline, read)
+    if problem is None:
+        return None
+    return f"{problem.reason}: {problem.detail}. Next: {problem.next_step}"
+
+
+def event_of(outcome: "BatchOutcome") -> dict[str, Any]:
+    """A committed batch, with those that caught up behind it, for XCom and the asset's event."""
+    event: dict[str, Any] = {
+        "batch_ids": list(outcome.batch_ids),
+        "ranges": [str(r) for r in outcome.ranges],
+        **{key: getattr(outcome, key) for key in _COUNTS},
+        "seconds_until": dict(outcome.steps),
+    }
+    if outcome.is_replanned:
+        event["replanned_as"] = list(outcome.standing)
+    if outcome.followed_by:
+        event["followed_by"] = list(outcome.followed_by)
+    return event

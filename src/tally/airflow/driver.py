@@ -1,27 +1,39 @@
-"""Starting and ending the Spark driver: the provider's hook on a process group of its own."""
+"""The driver: a process of its own that counts batches, started and ended alike for both engines.
+
+With spark-submit it is the shell script, the JVM and the job's Python; with Spark Connect the job's
+Python alone. Its secrets are in a file that only its owner can read, whose path it is given.
+"""
 
 import contextlib
 import importlib.util
+import logging
 import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
-from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+import tomli_w
 from airflow.sdk.exceptions import AirflowException
+from pydantic import BaseModel, SecretStr
 
+from tally.airflow.connections import submit_hook
 from tally.config.names import PREFIX
-from tally.config.servers import SparkSettings
-from tally.config.settings import SECTIONS
+from tally.config.settings import OF_DRIVERS, SECTIONS, Settings
 from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.errors import SparkConnectionError
+from tally.leftovers import is_private, new_file
 from tally.spark.driver_log import JAVA_OPTIONS, is_noise, with_logging
+
+log = logging.getLogger(__name__)
 
 # At its own level, INFO, Spark writes some thousand lines a minute to the task's log;
 # ``spark.log.level`` in tally.toml brings them back.
@@ -31,8 +43,8 @@ LOG_LEVEL: Final = "WARN"
 GRACE_S: Final = 3.0
 """Seconds that a driver has from SIGTERM to SIGKILL."""
 
-KILLED: Final = "asked to end before the driver started"
-"""Why a driver was not started."""
+_KILLED: Final = "asked to end before the driver started"
+_LINES_KEPT: Final = 100
 
 # The secrets file has what a driver needs of them. Variables of the worker would override it in the
 # driver, although the connections override them here.
@@ -47,83 +59,87 @@ _SENSITIVE: Final = re.compile(r"secret|password|token|credential|access\.?key",
 _TALLY_ERROR: Final = re.compile(r"^\[[a-z-]+\] ")
 
 
-class DriverHook(SparkSubmitHook):
-    """spark-submit in client mode, with an environment and a process group of its own.
+class Driver:
+    """A driver in a process group of its own, so that all its processes can be ended.
 
-    The group lets all of it be ended: killing spark-submit alone leaves the Python driver running
-    for a while.
+    Killing spark-submit alone leaves the Python driver running for a while.
 
-    Args:
-        environment: The whole environment of the driver.
-        options: As the provider's hook takes them.
+    Attributes:
+        grace_s: Seconds that it has to end by itself when it is ended.
+        killed: Whether it was asked to end.
     """
 
-    def __init__(self, *, environment: Mapping[str, str], **options: Any) -> None:
-        super().__init__(**options)
-        self._environment = dict(environment)
-        self._killed = False
+    def __init__(self) -> None:
+        self.grace_s = GRACE_S
+        self.killed = False
+        self._process: subprocess.Popen[str] | None = None
+        self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of spark-submit: in client mode the job's own exit code."""
-        return None if self._submit_sp is None else self._submit_sp.returncode
+        """The exit code of the process: with spark-submit, in client mode, the job's own."""
+        return None if self._process is None else self._process.returncode
 
     @property
     def error_line(self) -> str:
-        """The job's own error, or the last line that spark-submit printed."""
-        return error_line(self._last_submit_log_lines)
+        """The job's own error among the last lines it printed, or else the last line."""
+        lines = list(self._lines)
+        ours = [line for line in lines if _TALLY_ERROR.match(line)]
+        return (ours or lines or ["it printed nothing"])[-1]
 
-    def submit(self, application: str = "", **options: Any) -> str | None:
-        """Run spark-submit to its end.
+    def run(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Run the driver to its end; what it prints goes to the task's log.
+
+        Args:
+            command: The program and its arguments.
+            environment: The whole environment of the driver.
 
         Raises:
-            SparkConnectionError: There is no spark-submit.
+            SparkConnectionError: There is no such program.
             AirflowException: It ended with an exit code other than 0, or it was killed.
         """
-        if self._killed:
-            raise AirflowException(KILLED)
-        binary = str(self._connection["spark_binary"])
-        if shutil.which(binary, path=self._environment.get("PATH")) is None:
+        if self.killed:
+            raise AirflowException(_KILLED)
+        if shutil.which(command[0], path=environment.get("PATH")) is None:
             raise SparkConnectionError(
-                f"{binary} is not on the worker's PATH",
+                f"{command[0]} is not on the worker's PATH",
                 next_step="install the extra kafka-tally[spark] where Airflow runs its tasks",
             )
-        try:
-            return super().submit(
-                application, env=self._environment, start_new_session=True, **options
+        with subprocess.Popen(
+            command,
+            env={**environment, "PYTHONUNBUFFERED": "1"},
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+        ) as self._process:
+            try:
+                self._follow(self._process)
+            except BaseException:  # Airflow's task timeout is no AirflowException
+                self.kill()
+                raise
+        if self.exit_code:
+            raise AirflowException(
+                f"the driver ended with exit code {self.exit_code}: {self.error_line}"
             )
-        finally:
-            if self._submit_sp is not None and self._submit_sp.stdout is not None:
-                self._submit_sp.stdout.close()  # the provider leaves it open
 
-    def _process_spark_submit_log(self, itr: Iterable[str]) -> None:
-        # on_kill came before the process was known
-        if self._killed and self._submit_sp is not None:
-            end_group(self._submit_sp.pid)
-        super()._process_spark_submit_log(line for line in itr if not is_noise(line.encode()))
+    def _follow(self, process: subprocess.Popen[str]) -> None:
+        if self.killed:  # before the process was known
+            _end_group(process.pid, self.grace_s)
+        for line in process.stdout or ():
+            if not is_noise(line.encode()):
+                self._lines.append(line.rstrip())
+                log.info("%s", line.rstrip())
 
-    def on_kill(self) -> None:
-        """End spark-submit, the JVM and the Python driver; one that starts at this moment too."""
-        self._killed = True
-        if self._submit_sp is not None and self._submit_sp.returncode is None:
-            end_group(self._submit_sp.pid)
-        super().on_kill()
+    def kill(self) -> None:
+        """End all processes of the driver; one that starts at this moment is ended too."""
+        self.killed = True
+        if self._process is not None and self._process.returncode is None:
+            _end_group(self._process.pid, self.grace_s)
 
 
-def submit_settings(conn_id: str, configured: SparkSettings) -> SparkSettings:
-    """The settings with Spark's master as the provider reads the connection."""
-    master = str(DriverHook(environment={}, conn_id=conn_id)._connection["master"])  # noqa: SLF001
-    return configured.model_copy(update={"master": master})
-
-
-def error_line(lines: Iterable[str]) -> str:
-    """The job's own error among the last lines it printed, or else the last line."""
-    lines = list(lines)
-    ours = [line for line in lines if _TALLY_ERROR.match(line)]
-    return (ours or lines or ["it printed nothing"])[-1]
-
-
-def end_group(leader: int, grace_s: float = GRACE_S) -> None:
+def _end_group(leader: int, grace_s: float) -> None:
     """End all processes of a group: SIGTERM, then SIGKILL."""
     for kind in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
@@ -141,6 +157,32 @@ def _is_alive(group: int) -> bool:
     return False
 
 
+# --- what it is started with
+
+
+def submit_command(
+    application: str, arguments: Sequence[str], *, name: str, conf: Mapping[str, str]
+) -> list[str]:
+    """The spark-submit that runs the job on the master of Airflow's connection, in client mode."""
+    hook = submit_hook(name=name, conf=dict(conf), application_args=list(arguments))
+    # The hook's public `submit` starts the process itself, and kills only the one that it started.
+    return list(hook._build_spark_submit_command(application))  # noqa: SLF001
+
+
+def submit_conf(options: Mapping[str, str], jvm_flags: str) -> dict[str, str]:
+    """The part of the session's configuration that spark-submit needs for the JVM that it starts.
+
+    Args:
+        options: The session's configuration; its ``spark.driver.extraJavaOptions`` replaces the
+            flags.
+        jvm_flags: Flags of the driver's JVM; may be empty.
+    """
+    defaults = {"spark.pyspark.python": sys.executable, "spark.log.level": LOG_LEVEL}
+    shown = {k: v for k, v in options.items() if not _SENSITIVE.search(k)}
+    java_options = with_logging(shown.get(JAVA_OPTIONS, jvm_flags))
+    return defaults | shown | {JAVA_OPTIONS: java_options}
+
+
 def driver_environment(config: Path, secrets: Path) -> dict[str, str]:
     """The environment of the driver: this task's, with the paths of configuration and secrets."""
     dropped = (*_CARRIED, *_WITHHELD)
@@ -150,17 +192,15 @@ def driver_environment(config: Path, secrets: Path) -> dict[str, str]:
     programs = os.pathsep.join(
         [os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)]
     )
-    return (
-        kept
-        | _own_spark_home(programs)
-        | {
-            "PATH": programs,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-            CONFIG_VARIABLE: str(config),
-            SECRETS_VARIABLE: str(secrets),
-        }
-    )
+    return {
+        **kept,
+        **_own_spark_home(programs),
+        "PATH": programs,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        CONFIG_VARIABLE: str(config),
+        SECRETS_VARIABLE: str(secrets),
+    }
 
 
 def _own_spark_home(path: str) -> dict[str, str]:
@@ -177,15 +217,41 @@ def _own_spark_home(path: str) -> dict[str, str]:
     return {"SPARK_HOME": str(Path(pyspark.origin).parent)}
 
 
-def submit_conf(options: Mapping[str, str], jvm_flags: str) -> dict[str, str]:
-    """The part of the session's configuration that spark-submit needs for the JVM that it starts.
+@contextmanager
+def secrets_file(settings: Settings) -> Iterator[Path]:
+    """A file with the settings of the servers, secrets included, for ``TALLY_SECRETS_FILE``.
 
-    Args:
-        options: The session's configuration; its ``spark.driver.extraJavaOptions`` replaces the
-            flags.
-        jvm_flags: Flags of the driver's JVM; may be empty.
+    Mode 0600; deleted at the end of the block. After a SIGKILL the next call deletes it.
+
+    Raises:
+        ConfigError: The folder for it is another user's, or others may read it.
+        UnwritableError: The folder is full, or cannot be written.
     """
-    defaults = {"spark.pyspark.python": sys.executable, "spark.log.level": LOG_LEVEL}
-    shown = {k: v for k, v in options.items() if not _SENSITIVE.search(k)}
-    java_options = with_logging(shown.get(JAVA_OPTIONS, jvm_flags))
-    return defaults | shown | {JAVA_OPTIONS: java_options}
+    descriptor, path = new_file("secrets", ".toml", _session_folder())
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            sections = {key: getattr(settings, key) for key in OF_DRIVERS}
+            plain = {key: _plain(of) for key, of in sections.items() if of is not None}
+            tomli_w.dump(plain, stream)
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _session_folder() -> Path | None:
+    """``$XDG_RUNTIME_DIR``; None where it is not set or not this user's."""
+    given = os.environ.get("XDG_RUNTIME_DIR")
+    if given and Path(given).is_absolute() and is_private(Path(given)):
+        return Path(given)
+    return None
+
+
+def _plain(section: BaseModel) -> dict[str, Any]:
+    """The section's values with the secrets in the clear; TOML has no null, so None is left out."""
+    return {key: _bare(value) for key, value in section if value is not None}
+
+
+def _bare(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return str(value) if isinstance(value, Path) else value

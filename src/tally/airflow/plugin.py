@@ -4,7 +4,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tally.airflow.addresses import RUN_PATH, URL_PREFIX
+from tally.airflow.policies import RUN_PATH, URL_PREFIX
 
 
 class LazyConsole:

@@ -1,12 +1,36 @@
-"""What all DAGs of a pipeline share."""
+"""What all DAGs of a pipeline share: timeouts, retries, assets, addresses.
 
-from collections.abc import Sequence
+All timeouts follow from the pipeline's ``patience_s``. Each is shorter than the next: an answer of
+Kafka or a lock wait, a statement, the task, the run. So the innermost timeout fires first, and its
+error names the cause. The settings keep the same order where no task is involved.
+
+Who retries what, and how often:
+
+===========================================  ======================================================
+MySQL rolled a transaction back              :meth:`tally.mysql.transactions.Database.run`, a few
+                                             times within the task
+an error of ``FINAL_ERRORS`` in a task       nobody: the task fails at once
+an exit code of ``FINAL_EXITS``              nobody, unless the ledger has the batch as committed
+any other error or exit code                 Airflow, ``RETRIES`` times, ``RETRY_DELAY`` apart
+a task that waits for an operator            nobody: ``blocked`` and ``decide`` have no retry
+===========================================  ======================================================
+"""
+
+import math
+from datetime import timedelta
 from inspect import cleandoc
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
-from tally.airflow.timeouts import RETRIES, RETRY_DELAY
+from airflow.sdk import DAG, Asset, CronTriggerTimetable
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowTimetableInvalid
+
 from tally.config.names import DAG_SUFFIXES
 from tally.config.pipeline import Pipeline
+from tally.config.settings import Settings
+from tally.errors import ConfigError, FencedError, OperatorError, UsageError
 
 TAG: Final = "tally"
 
@@ -14,35 +38,154 @@ REPLAY_SUFFIX, LOSSES_SUFFIX, AUDIT_SUFFIX = DAG_SUFFIXES
 
 # A pipeline ignores dates: the ledger says what is counted next. A backfill over dates would only
 # start the same batch many times.
-SCHEDULED: Final = ("scheduled", "manual")
-BY_HAND: Final = ("manual",)
+RUN_TYPES: Final[list[Any]] = ["scheduled", "manual"]
+
+# Soon: Airflow's default delay, 300 s, is five batches.
+RETRIES: Final = 3
+RETRY_DELAY: Final = timedelta(seconds=10)
+# No retry corrects these errors of Tally's; of a newer attempt the next run resumes what is left.
+FINAL_ERRORS: Final = (UsageError, OperatorError, FencedError)
+# The driver's exit code for fencing is not among these: the newer attempt commits the batch
+# meanwhile, and the retry finds it committed; or it fails, and the retry commits.
+FINAL_EXITS: Final = frozenset({UsageError.exit_code, OperatorError.exit_code})
+
+AUDIT_TIMEOUT: Final = timedelta(hours=1)
+
+# Parts of the patience: of one attempt of `plan`, which asks Kafka and writes a few rows; and of a
+# run, which holds one plan, one count and what Airflow needs between them, attempts and pauses
+# included.
+PLAN_PART: Final = 0.2
+RUN_PART: Final = 1.25
+
+# The longest wait for one answer, as a part of its task's timeout.
+_ANSWER: Final = 0.5
+
+URL_PREFIX: Final = "/tally"
+"""The address of the console, below Airflow's own."""
+RUN_PATH: Final = f"{URL_PREFIX}/run"
+"""A run of one of Tally's DAGs: its batches, or its preview and what has become of the replay."""
 
 
-def shared(
-    pipeline: Pipeline, doc_md: str, run_types: Sequence[str] = SCHEDULED, *, active_runs: int = 1
-) -> dict[str, Any]:
-    """Arguments of a DAG.
+def patience(pipeline: Pipeline) -> timedelta:
+    """One attempt of ``count``; the pipeline's other timeouts are parts of it."""
+    return timedelta(seconds=pipeline.patience_s)
 
-    One that only runs by hand is not paused at first: its runs would wait for somebody who unpauses
-    it, and by itself it does nothing.
+
+def run_timeout(pipeline: Pipeline) -> timedelta:
+    """A whole run of the minute DAG."""
+    return RUN_PART * patience(pipeline)
+
+
+def bounded(settings: Settings, task: timedelta) -> Settings:
+    """The settings with which statements time out before their task does."""
+    longest = math.ceil(task.total_seconds() * _ANSWER)
+    statement_s = min(settings.mysql.statement_timeout_s, longest)
+    bound = {"statement_timeout_s": statement_s}
+    update: dict[str, Any] = {"mysql": settings.mysql.model_copy(update=bound)}
+    if settings.results is not None:
+        update["results"] = settings.results.model_copy(update=bound)
+    return settings.model_copy(update=update)
+
+
+def check_patience(pipeline: Pipeline, settings: Settings) -> None:
+    """Raise where ``plan`` could be killed while it waits for an answer.
+
+    Raises:
+        ConfigError: ``patience_s`` is too short for that.
     """
-    return {
+    longest = pipeline.patience_s * PLAN_PART * _ANSWER
+    waits = {
+        "mysql.lock_wait_timeout_s": settings.mysql.lock_wait_timeout_s,
+        "mysql.connect_timeout_s": settings.mysql.connect_timeout_s,
+        "kafka.request_timeout_s": settings.kafka.request_timeout_s,
+    }
+    for key, seconds in waits.items():
+        if seconds >= longest:
+            raise ConfigError(
+                f"pipelines.{pipeline.name}.patience_s = {pipeline.patience_s}: a tenth of it, "
+                f"half of the timeout of the task plan, must be more than {key} = {seconds:g}",
+                next_step=f"raise patience_s or lower {key}",
+            )
+
+
+def tally_dag(
+    pipeline: Pipeline,
+    suffix: str,
+    doc_md: str,
+    *,
+    config: Path,
+    schedule: str | None = None,
+    task_timeout: timedelta | None = None,
+    **options: Any,
+) -> DAG:
+    """One of the DAGs of a pipeline, without its tasks.
+
+    Args:
+        pipeline: The pipeline.
+        suffix: What stands behind its name in the DAG's.
+        doc_md: The DAG's documentation.
+        config: The configuration file.
+        schedule: A cron expression. Without one it runs by hand alone, and is not paused at first:
+            its runs would wait for somebody who unpauses it, and by itself it does nothing.
+        task_timeout: One attempt of a task that has no timeout of its own; that of ``plan`` when
+            None.
+        options: As :class:`airflow.sdk.DAG` takes them.
+    """
+    given: dict[str, Any] = {
         "catchup": False,
-        "is_paused_upon_creation": None if "scheduled" in run_types else False,
-        "max_active_runs": active_runs,
-        "allowed_run_types": list(run_types),
-        "doc_md": doc_md,
+        "is_paused_upon_creation": None if schedule else False,
+        "max_active_runs": 1,
+        "allowed_run_types": RUN_TYPES if schedule else ["manual"],
+        "doc_md": cleandoc(doc_md),
         "tags": [TAG, *pipeline.tags],
         "default_args": {
+            "pipeline": pipeline.name,
+            "config": str(config),
             "owner": pipeline.owner,
+            "execution_timeout": task_timeout or PLAN_PART * patience(pipeline),
             "retries": RETRIES,
             "retry_delay": RETRY_DELAY,
-            "retry_exponential_backoff": False,
-            "depends_on_past": False,
         },
     }
+    cron = schedule and timetable(schedule, f"pipelines.{pipeline.name}.schedule")
+    return DAG(pipeline.name + suffix, schedule=cron, **given | options)
 
 
-def documented(operator: type) -> dict[str, str]:
-    """A task's documentation: its operator's docstring."""
-    return {"doc_md": cleandoc(operator.__doc__ or "")}
+def timetable(cron: str, key: str) -> CronTriggerTimetable:
+    """The schedule of a DAG.
+
+    Raises:
+        ConfigError: The key of the configuration is no cron expression.
+    """
+    found = CronTriggerTimetable(cron, timezone="UTC")
+    try:
+        found.validate()
+    except AirflowTimetableInvalid as error:
+        raise ConfigError(
+            f"{key} = {cron!r}: {error}",
+            next_step='a cron expression of five fields, such as "* * * * *"',
+        ) from None
+    return found
+
+
+# Assets name no server: an address would differ between environments, and Airflow stores and shows
+# URIs in the clear.
+
+
+def topic_assets(pipeline: Pipeline) -> list[Asset]:
+    """One asset for each topic of the pipeline."""
+    return [
+        Asset(name=f"kafka_{topic}", uri=f"tally://kafka/{topic}", group="tally")
+        for topic in pipeline.topics
+    ]
+
+
+def result_asset(pipeline: Pipeline) -> Asset:
+    """The result table; its events carry the batch, its ranges and its counts."""
+    table = pipeline.table
+    return Asset(name=f"tally_{table}", uri=f"tally://mysql/{table}", group="tally")
+
+
+def base_path() -> str:
+    """The path of Airflow's base URL; a link without an origin uses the browser's."""
+    return urlsplit(conf.get("api", "base_url", fallback="/") or "/").path.rstrip("/")

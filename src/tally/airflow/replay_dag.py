@@ -1,86 +1,267 @@
-"""The DAG that reprocesses ranges; made by :mod:`tally.airflow.factory`."""
+"""Reprocesses ranges of a pipeline.
 
-from inspect import cleandoc
+The new counts replace the old ones, so that each line stays counted exactly once.
+
+1. **Trigger** it with *Dry run* on. The run ends green after `preview`, whose log shows what
+   would be read and replaced. Nothing is changed.
+2. **Trigger again with this config**, with the switch off. `request` writes the replay and its
+   reason into the ledger, `count` runs batch after batch, `outcome` reports the whole replay.
+
+The ranges are widened to whole segments. Offsets that the schedule has not counted yet, and
+offsets that Kafka no longer holds, are refused. The minute DAG may run meanwhile; readers of
+the result see a batch's old counts or its new ones. If a task is red, clear it: committed
+batches are not run again.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, BaseOperatorLink, SkipMixin
+from airflow.sdk import Context as TaskContext
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowFailException
 
-from tally.airflow.assets import result_asset, topic_assets
-from tally.airflow.count import TallyCountOperator
-from tally.airflow.operators import COUNT
-from tally.airflow.policies import BY_HAND, REPLAY_SUFFIX, documented, shared
-from tally.airflow.replay_fields import form
-from tally.airflow.replay_tasks import (
-    OUTCOME,
-    PREVIEW,
-    REQUEST,
-    TallyReplayOutcomeOperator,
-    TallyReplayPreviewOperator,
-    TallyReplayRequestOperator,
-)
-from tally.airflow.timeouts import Timeouts
+from tally.airflow.count import TallyCountOperator, count_options
+from tally.airflow.policies import REPLAY_SUFFIX, RUN_PATH, base_path, tally_dag
+from tally.airflow.replay_form import form, read_form
+from tally.airflow.replay_preview import as_text, refusal, show
+from tally.airflow.task import TallyOperator, final, final_unless_retryable, requester_of
 from tally.config.pipeline import Pipeline
+from tally.errors import PreviewOutdatedError
+from tally.formatting import continued, plural
+from tally.model import OffsetRange, TopicPartition
+from tally.planning.replay_request import parse_range
+
+if TYPE_CHECKING:  # DAG parsing must not import Kafka and MySQL
+    from tally.context import Context
+    from tally.replay.run import ReplayOutcome
+
+PREVIEW: Final = "preview"
+REQUEST: Final = "request"
+OUTCOME: Final = "outcome"
+
+# XCom keys of the tasks; see replay_preview.shown_of and outcome_xcom.
+SHOWN_KEY: Final = "preview"
+REPLAY_KEY: Final = "replay_id"
+SUMMARY_KEY: Final = "outcome"
 
 # A preview need not wait for a long replay. Batches are still counted one at a time, in all runs
 # together: each is a driver of its own.
 ACTIVE_RUNS: Final = 4
 DRIVERS: Final = 1
 
-DOC: Final = """
-    Reprocesses ranges of a pipeline: the new counts replace the old ones, so that each line stays
-    counted exactly once.
-
-    1. **Trigger** it with *Dry run* on. The run ends green after `preview`, whose log shows what
-       would be read and replaced. Nothing is changed.
-    2. **Trigger again with this config**, with the switch off. `request` writes the replay and its
-       reason into the ledger, `count` runs batch after batch, `outcome` reports the whole replay.
-
-    The ranges are widened to whole segments. Offsets that the schedule has not counted yet, and
-    offsets that Kafka no longer holds, are refused. The minute DAG may run meanwhile; readers of
-    the result see a batch's old counts or its new ones. If a task is red, clear it: committed
-    batches are not run again.
-"""
+_NAME_MAX: Final = 60
 
 
-def replay_dag(pipeline: Pipeline, timeouts: Timeouts, *, config: Path, job: Path) -> DAG:
+def replay_dag(pipeline: Pipeline, *, config: Path, job: Path) -> DAG:
     """``preview >> request >> count (one task for each batch) >> outcome``, by hand only."""
     # The run has no timeout: its number of batches is not known here, and each batch has a timeout.
-    with DAG(
-        f"{pipeline.name}{REPLAY_SUFFIX}",
+    with tally_dag(
+        pipeline,
+        REPLAY_SUFFIX,
+        __doc__,
+        config=config,
         description=f"Reprocesses offsets, times, batches or minutes of {pipeline.table}",
-        schedule=None,
         params=form(pipeline),
-        **shared(pipeline, cleandoc(DOC), BY_HAND, active_runs=ACTIVE_RUNS),
+        max_active_runs=ACTIVE_RUNS,
     ) as dag:
-        light: dict[str, Any] = {
-            "pipeline": pipeline.name,
-            "config": str(config),
-            "execution_timeout": timeouts.plan,
-        }
-        preview = TallyReplayPreviewOperator(
-            task_id=PREVIEW, **light, **documented(TallyReplayPreviewOperator)
-        )
-        request = TallyReplayRequestOperator(
-            task_id=REQUEST, **light, **documented(TallyReplayRequestOperator)
-        )
+        preview = TallyReplayPreviewOperator(task_id=PREVIEW)
+        request = TallyReplayRequestOperator(task_id=REQUEST)
         count = TallyCountOperator.partial(
-            task_id=COUNT,
-            config=str(config),
-            application=str(job),
-            name=f"tally_{pipeline.name}_replay",
-            execution_timeout=timeouts.count,
-            inlets=topic_assets(pipeline),
-            outlets=[result_asset(pipeline)],
             map_index_template="{{ task.batch_name }}",
             max_active_tis_per_dag=DRIVERS,
-            **documented(TallyCountOperator),
+            **count_options(pipeline, config=config, job=job),
         ).expand_kwargs(request.output)
-        outcome = TallyReplayOutcomeOperator(
-            task_id=OUTCOME,
-            trigger_rule="all_done",
-            **light,
-            **documented(TallyReplayOutcomeOperator),
-        )
+        outcome = TallyReplayOutcomeOperator(task_id=OUTCOME, trigger_rule="all_done")
         preview >> request >> count >> outcome
     return dag
+
+
+class PreviewLink(BaseOperatorLink):
+    """From the preview of a replay to the page that shows it as a table."""
+
+    name = "Preview"
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow's signature
+        """The page of the plugin."""
+        query = urlencode({"dag_id": ti_key.dag_id, "run_id": ti_key.run_id})
+        return f"{base_path()}{RUN_PATH}?{query}"
+
+
+class TallyReplayPreviewOperator(TallyOperator, SkipMixin):
+    """Show what the replay would do: what is read, what it replaces, which minutes may change.
+
+    The preview is in the log, in XCom and in the run's tab *Tally*, which the button *Preview*
+    under *Details* opens, too. A dry run ends here, green. Ranges that cannot be reprocessed, and a
+    contradictory form, make it red.
+    """
+
+    operator_extra_links = (PreviewLink(),)
+
+    def execute(self, context: TaskContext) -> None:
+        """Preview; skip the other tasks after a dry run."""
+        from tally.replay.record import find_requested
+
+        params = context["params"]
+        try:
+            with final_unless_retryable():
+                request = read_form(params)
+                ctx = _of_run(self.open_context(), context)
+                shown = show(
+                    ctx,
+                    self.pipeline,
+                    request,
+                    batches_max=conf.getint("core", "max_map_length"),
+                    seen=params.get("shown"),
+                )
+                recorded = find_requested(ctx, self.pipeline, shown["digest"])
+        except AirflowFailException as error:
+            _hand_on(context, refusal(str(error)))
+            raise
+        self.log.info("preview\n%s", as_text(shown))
+        _hand_on(context, shown)
+        if recorded is not None:
+            self.log.info("this run has recorded replay %s already", recorded.replay_id)
+        elif shown["refused"]:
+            raise final(shown["refused"])
+        if params["dry_run"]:
+            self.log.info(
+                "nothing was changed; to reprocess it: Trigger again with this config, "
+                "with dry run off"
+            )
+            self.skip(ti=context["ti"], tasks=self.get_flat_relatives(upstream=False))
+
+
+class TallyReplayRequestOperator(TallyOperator):
+    """Record the replay in the ledger: what was shown, who requested it, and why.
+
+    Safe to retry and clear: a run records one replay, and a repeated request returns the same one.
+    """
+
+    @final_unless_retryable()
+    def execute(self, context: TaskContext) -> list[dict[str, str]]:
+        """Record it and return its batches, one task each."""
+        from tally.replay.record import request_shown
+
+        ti = context["ti"]
+        shown = ti.xcom_pull(task_ids=PREVIEW, key=SHOWN_KEY)
+        ctx = _of_run(self.open_context(), context)
+        try:
+            recorded = request_shown(
+                ctx,
+                self.pipeline,
+                request=str(shown["request"]),
+                digest=str(shown["digest"]),
+                asked=[parse_range(text) for text in shown["asked"]],
+                plan=str(shown["plan"]),
+                reason=context["params"]["reason"].strip(),
+            )
+        except PreviewOutdatedError as error:
+            again = "trigger the DAG again: it shows what would be replaced now"
+            raise PreviewOutdatedError(self.pipeline, next_step=again) from error
+        batches = plural(len(recorded.batches), "batch")
+        self.log.info("replay %s of %s: %s", recorded.replay_id, ctx.requester.name, batches)
+        ti.xcom_push(key=REPLAY_KEY, value=recorded.replay_id)
+        return [
+            {
+                "batch": str(one.batch_id),
+                "batch_name": task_name(one.batch_id, [s.range for s in one.segments]),
+            }
+            for one in recorded.batches
+        ]
+
+
+class TallyReplayOutcomeOperator(TallyOperator):
+    """Report the outcome of the replay from the ledger; red unless all of it is committed.
+
+    It also runs after failures. To resume what is left, clear the red tasks or use
+    `tally replay --resume 7`.
+    """
+
+    @final_unless_retryable()
+    def execute(self, context: TaskContext) -> None:
+        """Read the outcome from the ledger; it goes to XCom."""
+        from tally.replay.record import find_requested
+        from tally.replay.run import replay_outcome
+
+        ti = context["ti"]
+        replay_id = ti.xcom_pull(task_ids=REQUEST, key=REPLAY_KEY)
+        if replay_id is None:
+            raise final("no replay was recorded; see the task before")
+        digest = str(ti.xcom_pull(task_ids=PREVIEW, key=SHOWN_KEY)["digest"])
+        ctx = _of_run(self.open_context(), context)
+        recorded = find_requested(ctx, self.pipeline, digest)
+        if recorded is None or recorded.replay_id != int(replay_id):
+            raise final(
+                f"the ledger has no replay {replay_id} of this run: it was restored to an "
+                "older state since. Next: trigger the DAG again"
+            )
+        outcome = replay_outcome(ctx, int(replay_id))
+        text = outcome_text(outcome)
+        self.log.info(text)
+        ti.xcom_push(key=SUMMARY_KEY, value=outcome_xcom(outcome))
+        if not outcome.is_done:
+            raise final(f"{text}. Next: clear the red tasks, or: tally replay --resume {replay_id}")
+
+
+def _of_run(ctx: "Context", context: TaskContext) -> "Context":
+    """The context of the run: the ledger records the user who has triggered it."""
+    user = context["dag_run"].triggering_user_name
+    return replace(ctx, requester=requester_of(context, user))
+
+
+def _hand_on(context: TaskContext, shown: dict[str, Any]) -> None:
+    """Write the preview to XCom, for the next task and for the page behind the button *Preview*."""
+    dry_run = bool(context["params"]["dry_run"])
+    context["ti"].xcom_push(key=SHOWN_KEY, value={**shown, "dry_run": dry_run})
+
+
+def task_name(batch_id: int, ranges: "Sequence[OffsetRange]") -> str:
+    """``batch 23: 14,440 offsets of alog/0-3``: short, as Airflow's tables are narrow."""
+    what = f"batch {batch_id}: {plural(sum(r.offsets for r in ranges), 'offset')} of "
+    partitions = sorted({r.partition for r in ranges})
+    named = what + ", ".join(_runs(partitions))
+    return named if len(named) < _NAME_MAX else what + plural(len(partitions), "partition")
+
+
+def _runs(partitions: Sequence[TopicPartition]) -> Iterator[str]:
+    """``alog/0-3``, ``alog/7``: adjacent partitions of a topic are joined."""
+    # Partition minus position in the list is the same for all partitions of a run.
+    far = enumerate(partitions)
+    for _, run in groupby(far, key=lambda at: (at[1].topic, at[1].partition - at[0])):
+        first, *others = [partition for _, partition in run]
+        yield f"{first}-{others[-1].partition}" if others else str(first)
+
+
+def outcome_text(outcome: "ReplayOutcome") -> str:
+    """The outcome of a replay, in one line for the log."""
+    return (
+        f"replay {outcome.replay_id} is {outcome.state}: {outcome.committed} of "
+        f"{plural(outcome.batches, 'batch')} committed, {plural(outcome.records, 'record')}, "
+        f"{outcome.matched:,} matched in {plural(outcome.minutes, 'minute')}, "
+        f"{outcome.malformed:,} malformed{continued(outcome.continuations)}; {_changed(outcome)}"
+    )
+
+
+def outcome_xcom(outcome: "ReplayOutcome") -> dict[str, Any]:
+    """The outcome of a replay, as plain values; the changes are None after they were pruned."""
+    counts = ("records", "matched", "malformed", "continuations", "minutes")
+    changes = outcome.changes
+    return {
+        **{key: getattr(outcome, key) for key in ("replay_id", "batches", "committed", *counts)},
+        "state": str(outcome.state),
+        "changed": _changed(outcome),
+        "minutes_changed": changes.minutes if changes else None,
+        "lines_more": changes.lines_more if changes else None,
+        "lines_fewer": changes.lines_fewer if changes else None,
+    }
+
+
+def _changed(outcome: "ReplayOutcome") -> str:
+    if outcome.changes is None:
+        return "what it has changed is no longer known: it was pruned"
+    return str(outcome.changes)

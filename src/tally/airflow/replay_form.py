@@ -1,12 +1,13 @@
-"""Reading the filled-in form of a replay as a request."""
+"""The form of a replay: the fields that Airflow draws, and reading them as a request."""
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from tally.airflow.replay_fields import CHOICES
+from airflow.sdk import Param
+
+from tally.config.pipeline import Pipeline
 from tally.errors import ReplayRefusedError
 from tally.planning.replay_request import (
     BatchAsked,
@@ -19,6 +20,17 @@ from tally.planning.replay_request import (
     parse_time,
 )
 
+REASON_MAX: Final = 1000
+
+CHOICES: Final = {
+    "everything": "Everything that Kafka still holds",
+    "offsets": "A range of offsets",
+    "ranges": "Several ranges of offsets",
+    "times": "Records of a span of time",
+    "batch": "What a batch has counted",
+    "minutes": "Minutes of the result",
+}
+
 # The fields that belong to each choice; any other filled-in field is an error, not ignored.
 _WHERE: Final = ("topic", "partitions")
 _FIELDS: Final[dict[str, tuple[str, ...]]] = {
@@ -30,9 +42,118 @@ _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "minutes": ("first_minute", "last_minute"),
 }
 
+_PARTITIONS: Final = re.compile(r"\s*\d+(\s*[,\s]\s*\d+)*\s*")
+
 Parsed = TypeVar("Parsed")
 
-_PARTITIONS: Final = re.compile(r"\s*\d+(\s*[,\s]\s*\d+)*\s*")
+
+def form(pipeline: Pipeline) -> dict[str, Param]:
+    """The fields, by name; the defaults request a preview of everything, for a reason."""
+    return {
+        # Without a named section: Airflow shows these fields open, and closes the named sections.
+        "what": Param(
+            "everything",
+            type="string",
+            enum=list(CHOICES),
+            values_display=CHOICES,
+            title="What",
+            description="Fill in the section of the same name, and no other.",
+        ),
+        "dry_run": Param(
+            True,
+            type="boolean",
+            title="Dry run",
+            description="On: show what would be done, and change nothing. Off: reprocess it.",
+        ),
+        # Without a default: Airflow accepts no run before it is filled in. It validates each field
+        # by itself, so that it cannot be required for a real run alone.
+        "reason": Param(
+            type="string",
+            pattern=r"\S",
+            maxLength=REASON_MAX,
+            title="Reason",
+            description="Why it must be reprocessed. Kept in the ledger with your name, unless it "
+            "is a dry run.",
+        ),
+        **_optional_fields(pipeline),
+    }
+
+
+def _optional_fields(pipeline: Pipeline) -> dict[str, Param]:
+    where = "Topic and partitions"
+    _, offsets, ranges, times, batch, minutes = CHOICES.values()
+    clock = "As Kafka stamped the record. A time without a zone is UTC."
+    return {
+        "topic": _optional(
+            "Topic",
+            "For everything, a range of offsets or a span of time. Empty: all.",
+            where,
+            examples=list(pipeline.topics),
+        ),
+        "partitions": _optional(
+            "Partitions", "For the same choices. Numbers, such as 0, 3. Empty: all.", where
+        ),
+        "from_offset": _number(
+            "From offset", "First offset. Empty: the first offset that Kafka still holds.", offsets
+        ),
+        "until_offset": _number(
+            "Until offset",
+            "First offset after the range. Empty: the committed offset.",
+            offsets,
+        ),
+        "ranges": _optional(
+            "Ranges",
+            f"One per line. {pipeline.topics[0]}/0:300-310 is partition 0, offsets 300 until 310; "
+            "310 itself is not read.",
+            ranges,
+            format="multiline",
+        ),
+        "since": _optional(
+            "Since",
+            f"The range begins with the first record at or after it. {clock}",
+            times,
+            format="date-time",
+        ),
+        "before": _optional(
+            "Before",
+            f"The range ends before the first record at or after it. {clock}",
+            times,
+            format="date-time",
+        ),
+        "batch_id": _number(
+            "Batch", "Its number, as on the page Browse > Tally or in a run's XCom.", batch, 1
+        ),
+        "first_minute": _optional(
+            "First minute", "On the lines' own clock, such as 2026-11-20 14:05.", minutes
+        ),
+        "last_minute": _optional(
+            "Last minute", "Inclusive. Empty: only the first minute.", minutes
+        ),
+        "shown": _optional(
+            "What was shown",
+            "Filled in by Tally's pages, with `digest`, `asked` and `plan` of a preview: exactly "
+            "that is reprocessed, or nothing. Leave it empty here.",
+            "From a preview",
+            "object",
+        ),
+    }
+
+
+def _number(title: str, description: str, section: str, minimum: int = 0) -> Param:
+    return _optional(title, description, section, "integer", minimum=minimum)
+
+
+def _optional(
+    title: str, description: str, section: str, kind: str = "string", **schema: Any
+) -> Param:
+    return Param(
+        None,
+        type=["null", kind],
+        title=title,
+        description=description,
+        section=section,
+        **schema,
+    )
 
 
 def read_form(params: Mapping[str, Any]) -> Request:
@@ -50,79 +171,47 @@ def read_form(params: Mapping[str, Any]) -> Request:
                 f"{name} = {given[name]!r} does not belong to the choice {CHOICES[what]!r}",
                 next_step="empty the field, or choose what it belongs to",
             )
-    return _READERS[what](given)
-
-
-def _everything(given: Mapping[str, Any]) -> Request:
-    return BoundsAsked(topic=given.get("topic"), partitions=_numbers(given))
-
-
-def _offsets(given: Mapping[str, Any]) -> Request:
-    if not {"from_offset", "until_offset"} & given.keys():
+    match what:
+        case "ranges":
+            return RangesAsked(ranges=_read(given, "ranges", parse_ranges))
+        case "times":
+            time = partial(parse_time, assume_utc=True)
+            since, before = (_read(given, name, time) for name in ("since", "before"))
+            return TimesAsked(since=since, before=before, **_where(given))
+        case "batch":
+            return BatchAsked(batch_id=_read(given, "batch_id", int))
+        case "minutes":
+            first = _read(given, "first_minute", str)
+            return MinutesAsked(first=first, last=given.get("last_minute", first))
+    offsets = {name: given[name] for name in ("from_offset", "until_offset") if name in given}
+    if what == "offsets" and not offsets:
         raise ReplayRefusedError(
             "neither from_offset nor until_offset is given",
             next_step=f"fill one in, or choose {CHOICES['everything']!r}",
         )
-    return BoundsAsked(
-        topic=given.get("topic"),
-        partitions=_numbers(given),
-        from_offset=given.get("from_offset"),
-        until_offset=given.get("until_offset"),
-    )
+    return BoundsAsked(**_where(given), **offsets)
 
 
-def _times(given: Mapping[str, Any]) -> Request:
-    return TimesAsked(
-        since=_moment(given, "since"),
-        before=_moment(given, "before"),
-        topic=given.get("topic"),
-        partitions=_numbers(given),
-    )
-
-
-def _minutes(given: Mapping[str, Any]) -> Request:
-    first = _required(given, "first_minute")
-    return MinutesAsked(first=first, last=given.get("last_minute", first))
-
-
-_READERS: Final[dict[str, Callable[[Mapping[str, Any]], Request]]] = {
-    "everything": _everything,
-    "offsets": _offsets,
-    "ranges": lambda given: RangesAsked(
-        ranges=_field("ranges", parse_ranges, _required(given, "ranges"))
-    ),
-    "times": _times,
-    "batch": lambda given: BatchAsked(batch_id=int(_required(given, "batch_id"))),
-    "minutes": _minutes,
-}
-
-
-def _required(given: Mapping[str, Any], name: str) -> Any:
-    if name not in given:
-        raise ReplayRefusedError(f"{name} is not given", next_step=f"fill in the field {name}")
-    return given[name]
-
-
-def _numbers(given: Mapping[str, Any]) -> tuple[int, ...]:
+def _where(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The topic and the partitions, both may be left empty."""
     text = str(given.get("partitions", ""))
     if text and not _PARTITIONS.fullmatch(text):
         raise ReplayRefusedError(
             f"partitions = {text!r} are not numbers", next_step="write them as 0, 3"
         )
-    return tuple(sorted({int(number) for number in re.findall(r"\d+", text)}))
+    numbers = {int(number) for number in re.findall(r"\d+", text)}
+    return {"topic": given.get("topic"), "partitions": tuple(sorted(numbers))}
 
 
-def _moment(given: Mapping[str, Any], name: str) -> datetime:
-    return _field(name, partial(parse_time, assume_utc=True), _required(given, name))
-
-
-def _field(name: str, parse: Callable[[str], Parsed], text: object) -> Parsed:
-    """The value of a field.
+def _read(given: Mapping[str, Any], name: str, parse: Callable[[str], Parsed]) -> Parsed:
+    """The value of a field that must be filled in.
 
     Raises:
-        ReplayRefusedError: As ``parse``, with the field's name.
+        ReplayRefusedError: It is empty, or as ``parse``, with the field's name.
     """
+    if name not in given:
+        raise ReplayRefusedError(f"{name} is not given", next_step=f"fill in the field {name}")
     try:
-        return parse(str(text))
+        return parse(str(given[name]))
     except ReplayRefusedError as error:
         raise ReplayRefusedError(f"{name}: {error.what}", next_step=error.next_step) from error

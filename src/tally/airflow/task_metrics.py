@@ -30,15 +30,9 @@ PATIENCE_S: Final = 2
 _SCRAPED_ALONE: Final = frozenset(
     {Metric.OLDEST, Metric.EXPIRY, Metric.RETENTION_LEFT, Metric.LEDGER_UP, Metric.KAFKA_UP}
 )
-_UNKNOWN_TO_TASKS: Final = frozenset(
-    {
-        ("reason", str(reason))
-        for reason in (
-            ProblemReason.PAUSED,
-            ProblemReason.KAFKA_UNANSWERED,
-            ProblemReason.ENGINE_UNANSWERED,
-        )
-    }
+# What only the console can know.
+_UNKNOWN_REASONS: Final = frozenset(
+    {ProblemReason.PAUSED, ProblemReason.KAFKA_UNANSWERED, ProblemReason.ENGINE_UNANSWERED}
 )
 
 _BACKENDS: Final = ("otel_on", "statsd_on", "statsd_datadog_enabled")
@@ -46,7 +40,7 @@ _BACKENDS: Final = ("otel_on", "statsd_on", "statsd_datadog_enabled")
 
 def send_state(ctx: Context, pipeline: str) -> None:
     """Send lag, age, losses and the last batch, where Airflow sends metrics at all."""
-    with _told_only(pipeline):
+    with _logging_errors(pipeline):
         if not any(conf.getboolean("metrics", backend, fallback=False) for backend in _BACKENDS):
             return
         view = waiting(with_kafka_timeout(ctx, PATIENCE_S), pipeline)
@@ -61,7 +55,7 @@ def send_state(ctx: Context, pipeline: str) -> None:
 def send_batches(outcome: BatchOutcome) -> None:
     """Send what was committed."""
     tags = {"pipeline": outcome.pipeline}
-    with _told_only(outcome.pipeline):
+    with _logging_errors(outcome.pipeline):
         for name, count in (
             ("records", outcome.records),
             ("lines", outcome.matched),
@@ -74,12 +68,12 @@ def send_batches(outcome: BatchOutcome) -> None:
 
 def send_audit(pipeline: str, outcome: AuditOutcome) -> None:
     """Send what an audit has found."""
-    with _told_only(pipeline):
+    with _logging_errors(pipeline):
         _send(pipeline, of_audit(outcome))
 
 
 @contextmanager
-def _told_only(pipeline: str) -> Iterator[None]:
+def _logging_errors(pipeline: str) -> Iterator[None]:
     """Log what goes wrong in the block: the task's own work is done, or goes on."""
     try:
         yield
@@ -89,8 +83,9 @@ def _told_only(pipeline: str) -> Iterator[None]:
 
 def _send(pipeline: str, found: Iterable[Measurement]) -> None:
     for one in found:
-        if one.metric in _SCRAPED_ALONE or not _UNKNOWN_TO_TASKS.isdisjoint(one.labels):
+        labels = dict(one.labels)
+        if one.metric in _SCRAPED_ALONE or labels.get("reason") in _UNKNOWN_REASONS:
             continue
-        tags = {"pipeline": pipeline, **dict(one.labels)}
+        tags = {"pipeline": pipeline, **labels}
         # A bool is a number to Python, and to no exporter.
         stats.gauge(f"{PREFIX}{one.metric}", float(one.value), tags=tags)

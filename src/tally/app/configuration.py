@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from tally.config.loading import existing_files
 from tally.config.pipeline import PipelineSettings
 from tally.config.settings import SECTIONS, Settings
-from tally.config.sources import NOT_THERE, environment, value_at, variable_of
+from tally.config.variables import NOT_THERE, environment, value_at, variable_of
 from tally.errors import AccessDeniedError, TallyError
 from tally.formatting import inline_toml
 

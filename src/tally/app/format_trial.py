@@ -1,37 +1,38 @@
 """Trying line formats on a sample of a topic or a file, before one is configured."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tally.app.format_keys import FormatKeys, is_known, keys_to_paste, levels_to_configure
-from tally.app.json_guess import json_guess, json_keys
-from tally.app.option_guess import accepting, option_guess
-from tally.config.pipeline import TOPIC_NAME
+from tally.app.format_advice import (
+    accepting,
+    comments_on,
+    is_known,
+    json_guess,
+    json_keys,
+    keys_to_paste,
+    levels_to_configure,
+    no_known_level,
+    option_guess,
+)
+from tally.config.pipeline import TOPIC_NAME, Pipeline
 from tally.context import Context, OpenSession
 from tally.errors import ConfigError, UsageError
 from tally.formatting import printable_bytes
-from tally.lines.format import CATALOGUE, LineFormat, MalformedReason
-from tally.lines.options import NO_OPTIONS
+from tally.kafka.client import Kafka
+from tally.lines.format import LineFormat, MalformedReason
 from tally.lines.parsing import parse_line_format
 from tally.lines.pattern import LEVEL
-from tally.lines.reading import begins_a_line, is_line, offset_of
-from tally.lines.time_rule import (
-    WALL_CLOCK,
-    TimeRule,
-    check_time_rule,
-    continuation_reasons,
-    offset_minutes,
-    with_year,
-)
-from tally.model import OffsetRange, TopicPartition
+from tally.lines.reading import begins_a_line, is_line, level_of, offset_of
+from tally.lines.time_rule import TimeRule, check_time_rule, continuation_reasons, with_year
+from tally.model import KafkaSnapshot, Record, TopicPartition
 
 if TYPE_CHECKING:  # Spark is heavy; the command's help does without
     from pyspark.sql import SparkSession
-
-    from tally.spark.trial import ReadLine, SampleLine
 
 EXAMPLES: Final = 3
 LEVELS_SHOWN: Final = 20
@@ -39,26 +40,12 @@ LINE_CHARS: Final = 200
 SAMPLE_BYTES: Final = 8 * 1024 * 1024
 """Bytes that a sample holds at most."""
 
+PARTITIONS_ASKED: Final = 8
+RECORDS_EACH: Final = 25
+LEVELS_NAMED: Final = 8
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrialRequest:
-    """What to sample, and which format to try."""
-
-    topic: str | None = None
-    """A topic of Kafka."""
-    file: Path | None = None
-    """A file whose lines are taken for records."""
-    line_format: str | Mapping[str, Any] | None = None
-    """As in the configuration; None tries every ready-made format."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """With which options every ready-made format is tried."""
-    time_rule: TimeRule = WALL_CLOCK
-    """How the minute follows; a year that the format lacks is taken from the record."""
-    pipeline: str | None = None
-    """The pipeline whose keys are tried; None for one that is still to be configured."""
-    limit: int = 1_000
-    """About so many lines: the first of a file; of a topic the newest, as many of each
-    partition."""
+Configured = str | Mapping[str, Any]
+"""A line format as the configuration has it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,42 +109,61 @@ class TrialView:
     """The formats that understand a line, the best first; the requested one in any case."""
 
 
-def try_formats(ctx: Context, open_session: OpenSession, request: TrialRequest) -> TrialView:
-    """Try a format, or all ready-made ones, on a sample.
+_Candidate = tuple[Configured, LineFormat, TimeRule]
+"""A format as it is configured, what it means, and how the minute follows."""
+
+
+def try_formats(
+    ctx: Context,
+    open_session: OpenSession,
+    source: str | Path,
+    formats: Sequence[Configured],
+    rule: TimeRule,
+    *,
+    pipeline: str | None,
+    limit: int,
+) -> TrialView:
+    """Try a format, or several, on a sample.
 
     Args:
         ctx: What is needed from outside; Kafka is asked for a topic.
         open_session: Opens a Spark session; called when the request is known to be sound.
-        request: What to try, and on what.
+        source: A topic of Kafka, or a file whose lines are taken for records.
+        formats: One that was asked for; or some, of which those are tried that go with the rule.
+        rule: How the minute follows; a year that a format lacks is taken from the record.
+        pipeline: The pipeline whose keys are tried; None for one that is still to be configured.
+        limit: About so many lines: the first of a file; of a topic the newest, as many of each
+            partition.
 
     Raises:
         UsageError: There is nothing to sample.
         ConfigError: The format, or how it would be configured, is not valid.
         TallyError: Kafka did not answer, or Spark could not read.
     """
-    candidates = list(_candidates(request))
-    options = candidates[0].line_format.options if candidates else NO_OPTIONS
-    ranges = () if request.topic is None else _newest(ctx, request.topic, request.limit)
-    in_file = () if request.file is None else _first_lines(request.file, request.limit)
+    is_asked_for = len(formats) == 1
+    candidates = []
+    for configured in formats:
+        with suppress(*() if is_asked_for else (ConfigError,)):
+            candidates.append(_candidate(configured, rule))
+    lines = _sample(ctx, source, limit)
+    values = [line.value for line in lines if line.value]
+    topic = source if isinstance(source, str) else None
     with open_session() as session:
-        lines = _sampled(ctx, session, request, ranges, in_file)
-        values = [line.value for line in lines if line.value]
         trials = [
-            _tried(session, request, lines, candidate)
+            _tried(session, lines, candidate, topic, pipeline)
             for candidate in candidates
             # Spark decides, but needs a moment for each format.
-            if request.line_format is not None
-            or not candidate.line_format.pattern
-            or any(is_line(candidate.line_format, value) for value in values)
+            if is_asked_for
+            or not candidate[1].pattern
+            or any(is_line(candidate[1], value) for value in values)
         ]
+    trials = sorted((t for t in trials if t.understood or is_asked_for), key=_rank)
+    options = parse_line_format(formats[0], key="line_format").options
     texts = [options.line_of(value).decode("utf-8", "replace") for value in values]
-    if request.line_format is None:
-        trials = [trial for trial in trials if trial.understood]
-    trials.sort(key=_rank)
     is_understood = bool(trials) and trials[0].understood == len(lines)
     guesses = Counter(() if is_understood else (option_guess(v, options) for v in values))
     return TrialView(
-        source=request.topic or str(request.file),
+        source=str(source),
         lines=len(lines),
         json_keys=next(filter(None, map(json_keys, texts)), ()),
         first=_text(lines[0]),
@@ -167,59 +173,41 @@ def try_formats(ctx: Context, open_session: OpenSession, request: TrialRequest) 
     )
 
 
-def _rank(trial: FormatTrial) -> tuple[bool, int, bool]:
-    """Where a format stands among others: a free level takes any word, an address or a zone."""
-    known = trial.known_levels
-    return known == 0, -(trial.understood if known is None else known), known is None
+def newest_levels(kafka: Kafka, pipeline: Pipeline, held: KafkaSnapshot) -> Mapping[str, int]:
+    """Levels of some of the newest lines, the most frequent first, and how many have each.
+
+    Raises:
+        TallyError: Kafka did not answer, or refused.
+    """
+    newest = islice(_newest(held, pipeline.topics, RECORDS_EACH).items(), PARTITIONS_ASKED)
+    found = kafka.records_at(
+        dict(newest), records_max=RECORDS_EACH, read_committed=pipeline.reads_committed
+    )
+    records = chain.from_iterable(found.values())
+    levels = (level_of(pipeline.format, record.value or b"") for record in records)
+    return dict(Counter(level for level in levels if level).most_common(LEVELS_NAMED))
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    configured: str | Mapping[str, Any]
-    line_format: LineFormat
-    rule: TimeRule
+def _candidate(configured: Configured, rule: TimeRule) -> _Candidate:
+    found = parse_line_format(configured, key="line_format")
+    own = with_year(found, rule)
+    try:
+        check_time_rule(found, own)
+    except ValueError as error:
+        raise ConfigError(f"line_format: {found.name} {error}") from error
+    return configured, found, own
 
 
-def _candidates(request: TrialRequest) -> Iterator[_Candidate]:
-    if request.line_format is not None:
-        found = parse_line_format(request.line_format, key="line_format")
-        rule = with_year(found, request.time_rule)
-        try:
-            check_time_rule(found, rule)
-        except ValueError as error:
-            raise ConfigError(f"line_format: {found.name} {error}") from error
-        yield _Candidate(request.line_format, found, rule)
-        return
-    for name in CATALOGUE:
-        configured = {"name": name, **request.options} if request.options else name
-        try:
-            found = parse_line_format(configured, key="line_format")
-            rule = with_year(found, request.time_rule)
-            check_time_rule(found, rule)
-        except (ConfigError, ValueError):
-            continue  # not with this time rule, or these options
-        yield _Candidate(configured, found, rule)
-
-
-def _sampled(
-    ctx: Context,
-    session: "SparkSession",
-    request: TrialRequest,
-    ranges: Sequence[OffsetRange],
-    in_file: Sequence[bytes],
-) -> list["SampleLine"]:
-    from tally.spark.trial import SampleLine, sample  # noqa: PLC0415 - Spark is heavy
-
-    found: list[SampleLine] = []
-    if request.file is not None:
+def _sample(ctx: Context, source: str | Path, limit: int) -> list[Record]:
+    if isinstance(source, Path):
         now = ctx.clock.now()
-        found = [SampleLine(value=line, timestamp=now) for line in in_file]
-    elif request.topic is not None and ranges:
-        found = sample(session, ctx.settings.kafka, request.topic, ranges, bytes_max=SAMPLE_BYTES)
+        found = [Record(value=line, written_at=now) for line in _first_lines(source, limit)]
+    else:
+        found = _newest_records(ctx.kafka, source, limit)
     if not found:
         raise UsageError(
-            f"{request.topic or request.file} has no lines to try a format on; records of more "
-            f"than {SAMPLE_BYTES:,} bytes are not tried",
+            f"{source} has no lines to try a format on; records of more than {SAMPLE_BYTES:,} "
+            "bytes are not tried",
             next_step="name a topic or a file that has some",
         )
     return found
@@ -252,92 +240,97 @@ def _first_lines(file: Path, limit: int) -> list[bytes]:
     return found
 
 
-def _newest(ctx: Context, topic: str, limit: int) -> list[OffsetRange]:
-    """The last offsets of each partition, as many in each."""
+def _newest_records(kafka: Kafka, topic: str, limit: int) -> list[Record]:
+    """The newest records, as many of each partition; of large ones the newest."""
     is_name = TOPIC_NAME.fullmatch(topic) is not None
-    held = ctx.kafka.snapshot([topic]).topics.get(topic) if is_name else None
-    if held is None:
+    held = kafka.snapshot([topic]) if is_name else None
+    if held is None or topic not in held.topics:
         raise UsageError(
             f"Kafka has no topic {topic}, and there is no file of that name",
             next_step="name a topic or a file that exists",
         )
-    filled = {n: p for n, p in held.partitions.items() if p.end > p.earliest}
-    share = -(-limit // max(1, len(filled)))
-    return [
-        OffsetRange(
-            partition=TopicPartition(topic=topic, partition=number),
-            from_offset=max(p.earliest, p.end - share),
-            until_offset=p.end,
-        )
-        for number, p in sorted(filled.items())
-    ]
+    filled = len(_newest(held, [topic], 1)) or 1
+    share = -(-limit // filled)
+    found = kafka.records_at(
+        _newest(held, [topic], share), records_max=share, bytes_max=SAMPLE_BYTES // filled
+    )
+    return [record for where in sorted(found) for record in found[where]]
+
+
+def _newest(held: KafkaSnapshot, topics: Iterable[str], each: int) -> dict[TopicPartition, int]:
+    """Where the last offsets begin, as many of each partition that has some."""
+    return {
+        TopicPartition(topic=topic, partition=number): max(one.earliest, one.end - each)
+        for topic in topics
+        if topic in held.topics
+        for number, one in held.topics[topic].partitions.items()
+        if one.end > one.earliest
+    }
 
 
 def _tried(
     session: "SparkSession",
-    request: TrialRequest,
-    lines: Sequence["SampleLine"],
+    lines: Sequence[Record],
     candidate: _Candidate,
+    topic: str | None,
+    pipeline: str | None,
 ) -> FormatTrial:
     from tally.spark.trial import try_format  # noqa: PLC0415 - Spark is heavy
 
-    line_format, rule = candidate.line_format, candidate.rule
+    configured, line_format, rule = candidate
     read = try_format(session, lines, line_format, rule)
-    names = line_format.fields
-    tried = [_line(line, found, names) for line, found in zip(lines, read, strict=True)]
+    tried = [
+        TriedLine(line=_text(line), reason=reason, minute=minute, fields=fields)
+        for line, (reason, minute, fields) in zip(lines, read, strict=True)
+    ]
+    judged = [(line.value or b"", of.reason) for line, of in zip(lines, tried, strict=True)]
     sound = [line for line in tried if line.reason is None]
     reasons = Counter(line.reason for line in tried if line.reason)
     failed = {line.reason: line for line in reversed(tried) if line.reason is not None}
-    levels = Counter(
-        line_format.level_names.get(line.fields[LEVEL], line.fields[LEVEL])
-        for line in sound
-        if LEVEL in line.fields
+    names = line_format.level_names
+    found = Counter(
+        names.get(line.fields[LEVEL], line.fields[LEVEL]) for line in sound if LEVEL in line.fields
     )
-    known = sum(lines for level, lines in levels.items() if is_known(line_format, level))
-    understood = (line.value or b"" for line, of in zip(lines, tried, strict=True) if not of.reason)
-    stated = [offset for value in understood if (offset := offset_of(line_format, value))]
-    malformed = [
-        (line.value or b"", of.reason) for line, of in zip(lines, tried, strict=True) if of.reason
-    ]
+    levels = dict(found.most_common())
+    known = sum(count for level, count in levels.items() if is_known(line_format, level))
+    stated = (offset_of(line_format, value) for value, reason in judged if not reason)
+    offsets = Counter(offset for offset in stated if offset)
     no_line = continuation_reasons(line_format, rule)
     continuations = sum(
-        reason in no_line and not begins_a_line(line_format, value) for value, reason in malformed
+        reason in no_line and not begins_a_line(line_format, value)
+        for value, reason in judged
+        if reason
     )
+    to_count = levels_to_configure(line_format, levels)
+    comments = comments_on(
+        rule,
+        to_count,
+        list(levels),
+        offsets,
+        lacking_level=reasons[MalformedReason.NO_LEVEL],
+        continuations=continuations if sound else 0,
+    )
+    accepted = accepting(configured, (value for value, reason in judged if reason))
+    toml = keys_to_paste(accepted, rule, to_count, comments, topic=topic, pipeline=pipeline)
     return FormatTrial(
         line_format=line_format.name,
         understood=len(sound),
         malformed=dict(reasons.most_common()),
         continuations=continuations,
-        levels=dict(levels.most_common(LEVELS_SHOWN)),
+        levels=dict(islice(levels.items(), LEVELS_SHOWN)),
         known_levels=known if line_format.has_level else None,
-        offsets=dict(Counter(stated).most_common()),
+        offsets=dict(offsets.most_common()),
         examples=tuple(sound[:EXAMPLES]),
         failures=tuple(failed.values()),
-        toml=keys_to_paste(
-            FormatKeys(
-                pipeline=request.pipeline,
-                topic=request.topic,
-                line_format=accepting(candidate.configured, (value for value, _ in malformed)),
-                time_rule=rule,
-                levels=levels_to_configure(line_format, levels),
-                seen=tuple(level for level, _ in levels.most_common()),
-                has_known_level=bool(known) or not sound or not line_format.has_level,
-                continuations=continuations if sound else 0,
-                lacking_level=reasons[MalformedReason.NO_LEVEL],
-                offsets=tuple(dict(sorted((offset_minutes(o), o) for o in stated)).values()),
-            )
-        ),
+        toml=no_known_level(list(levels)) if levels and not known else toml,
     )
 
 
-def _text(line: "SampleLine") -> str:
+def _rank(trial: FormatTrial) -> tuple[bool, int, bool]:
+    """Where a format stands among others: a free level takes any word, an address or a zone."""
+    known = trial.known_levels
+    return known == 0, -(trial.understood if known is None else known), known is None
+
+
+def _text(line: Record) -> str:
     return printable_bytes(line.value)[:LINE_CHARS]
-
-
-def _line(line: "SampleLine", found: "ReadLine", names: Sequence[str]) -> TriedLine:
-    return TriedLine(
-        line=_text(line),
-        reason=found.reason,
-        minute=found.minute,
-        fields=dict(zip(names, found.fields, strict=True)) if found.reason is None else {},
-    )

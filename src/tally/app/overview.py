@@ -9,7 +9,7 @@ from tally.app.each import is_down
 from tally.app.health import Health, Problem, ProblemReason, worst_of
 from tally.app.status import StatusView, status
 from tally.app.surroundings import UNKNOWN, Surroundings
-from tally.config.complaints import CORRECT_THEM
+from tally.config.settings import CORRECT_THEM
 from tally.context import Context
 from tally.errors import TallyError
 from tally.views import ErrorView

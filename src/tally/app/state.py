@@ -1,14 +1,13 @@
 """What is known of a pipeline at one moment: the ledger's side, Kafka's, and its surroundings."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from itertools import islice
 from typing import Any, Final, NamedTuple, Self
 
 from tally.aggregates.fingerprint import fingerprint
+from tally.app.format_trial import newest_levels
 from tally.app.surroundings import UNKNOWN, Surroundings
 from tally.config.pipeline import Pipeline
 from tally.errors import ConfigError, SchemaError
@@ -27,7 +26,6 @@ from tally.ledger.rules import (
     records_committed_since,
 )
 from tally.ledger.tables import check_prepared, tables_to_read
-from tally.lines.reading import level_of
 from tally.model import (
     KafkaSnapshot,
     KnownTopic,
@@ -44,11 +42,6 @@ RATE_OVER: Final = timedelta(minutes=15)
 """The time before now over which the rate is taken."""
 PLAN_GRACE_S: Final = 60
 """Seconds from a start of the schedule after which its batch is planned."""
-
-PARTITIONS_ASKED: Final = 8
-RECORDS_EACH: Final = 25
-LEVELS_NAMED: Final = 8
-"""How many of the newest records are read, and how many of their levels are named."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,7 +170,7 @@ class PipelineState:
         held = port.snapshot(pipeline.topics, read_committed=pipeline.reads_committed)
         found = replace(self, kafka=held)
         is_mute = not self.ledger.understood.has_matched
-        levels = _newest_levels(port, pipeline, held) if is_mute else {}
+        levels = newest_levels(port, pipeline, held) if is_mute else {}
         return replace(found, levels=levels, **found.ages(port))
 
     def ages(self, port: Kafka) -> dict[str, Any]:
@@ -306,29 +299,3 @@ class PipelineState:
 
 def _late(waits: Mapping[TopicPartition, Waits], until: _Offsets) -> int:
     return sum(of.before(until[where]) for where, of in waits.items() if where in until)
-
-
-def _newest_levels(kafka: Kafka, pipeline: Pipeline, held: KafkaSnapshot) -> Mapping[str, int]:
-    """Levels of some of the newest lines, the most frequent first, and how many have each.
-
-    Raises:
-        TallyError: Kafka did not answer, or refused.
-    """
-    ends = (
-        (TopicPartition(topic=topic, partition=number), one)
-        for topic in pipeline.topics
-        if topic in held.topics
-        for number, one in held.topics[topic].partitions.items()
-        if one.end > one.earliest
-    )
-    first = {
-        where: max(one.earliest, one.end - RECORDS_EACH)
-        for where, one in islice(ends, PARTITIONS_ASKED)
-    }
-    found = kafka.records_at(
-        first, records_max=RECORDS_EACH, read_committed=pipeline.reads_committed
-    )
-    levels = (
-        level_of(pipeline.format, record.value or b"") for some in found.values() for record in some
-    )
-    return dict(Counter(level for level in levels if level is not None).most_common(LEVELS_NAMED))

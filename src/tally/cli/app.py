@@ -76,8 +76,8 @@ class App:
     @cached_property
     def settings(self) -> "Settings":
         """The configuration, read when it is first needed."""
-        from tally.config.complaints import in_lines  # noqa: PLC0415 - --help does without
         from tally.config.loading import load_settings  # noqa: PLC0415 - --help does without
+        from tally.config.settings import in_lines  # noqa: PLC0415 - --help does without
 
         settings = load_settings(self.config_path)
         for name, wrong in settings.disabled.items():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tally.app.format_trial import FormatTrial, TrialRequest, TrialView, TriedLine, try_formats
+from tally.app.format_trial import Configured, FormatTrial, TrialView, TriedLine, try_formats
 from tally.cli import completion
 from tally.cli.app import App
 from tally.cli.command import Group
@@ -16,7 +16,8 @@ from tally.cli.session import lazy_session
 from tally.cli.ui.values import shortened
 from tally.errors import ConfigError, UsageError
 from tally.formatting import plural
-from tally.lines.options import SKIP_BYTES_MAX, Accepted
+from tally.lines.options import OPTIONS, SKIP_BYTES_MAX, Accepted
+from tally.lines.parsing import CATALOGUE
 from tally.lines.time_rule import FROM_RECORD, TimeRule, check_zone
 
 if TYPE_CHECKING:
@@ -138,9 +139,9 @@ def try_(
     ready-made format is tried, and those that understand a line are listed, the best first. A year
     that a format does not print is taken from the record. Nothing is written.
     """
-    rule = {key: given[key] for key in ("time", "assume_year", "time_zone")}
-    line_format, options = _line_format(name, pipeline, given)
-    if pipeline and any((*rule.values(), options)):
+    formats = _formats(name, pipeline, given)
+    own = ("time", "assume_year", "time_zone", *OPTIONS)
+    if pipeline and any(given[key] for key in own):
         raise UsageError(
             "--time, --assume-year, --time-zone, --skip-bytes, --default-level, --accept: with "
             "--pipeline its own are taken",
@@ -149,36 +150,33 @@ def try_(
     file = Path(source)
     is_file = file.exists() and not file.is_dir()  # a pipe is read as well
     app.settings = _settings(app, is_optional=is_file and not pipeline)
-    time_rule = TimeRule(
-        from_record=rule["time"] == "record",
-        by_offset=rule["time"] == "instant",
-        assume_year=rule["assume_year"],
-        zone=rule["time_zone"],
+    rule = TimeRule(
+        from_record=given["time"] == "record",
+        by_offset=given["time"] == "instant",
+        assume_year=given["assume_year"],
+        zone=given["time_zone"],
     )
     if pipeline:
         found = app.settings.pipeline(pipeline)
-        line_format, time_rule = found.line_format, found.time_rule
-    request = TrialRequest(
-        topic=None if is_file else source,
-        file=file if is_file else None,
-        line_format=line_format,
-        options=options,
-        time_rule=time_rule,
-        pipeline=pipeline,
-        limit=lines,
-    )
-    with lazy_session(app, needs_kafka=not is_file) as open_session:
-        view = try_formats(app.context, open_session, request)
+        formats, rule = [found.line_format], found.time_rule
+    with lazy_session(app) as open_session:
+        view = try_formats(
+            app.context,
+            open_session,
+            file if is_file else source,
+            formats,
+            rule,
+            pipeline=pipeline,
+            limit=lines,
+        )
     if app.out.as_json:
         app.out.view(view)
     else:
         _show(app, view, is_configured=pipeline is not None)
 
 
-def _line_format(
-    name: str | None, pipeline: str | None, given: Mapping[str, Any]
-) -> tuple[str | Mapping[str, Any] | None, Mapping[str, Any]]:
-    """What is to be tried, as in the configuration, None for all; and the options in it."""
+def _formats(name: str | None, pipeline: str | None, given: Mapping[str, Any]) -> list[Configured]:
+    """What is to be tried, as in the configuration."""
     fields = "logfmt" if given["logfmt"] else "json"
     keys = {"pattern": "pattern", fields: "fields", "time_format": "time_format"}
     table = {key: given[option] for key, option in keys.items() if given[option]}
@@ -190,11 +188,10 @@ def _line_format(
         raise UsageError("--time-format: goes with --pattern or --field", next_step=HELP)
     if given["logfmt"] and fields not in table:
         raise UsageError("--logfmt: goes with --field", next_step=HELP)
-    names = ("skip_bytes", "default_level", "accept")
-    options = {key: given[key] for key in names if given[key]}
-    if options and (table or name):
-        return {**(table or {"name": name}), **options}, options
-    return name or table or None, options
+    options = {key: given[key] for key in OPTIONS if given[key]}
+    if table:
+        return [table | options]
+    return [{"name": n, **options} if options else n for n in ([name] if name else CATALOGUE)]
 
 
 def _settings(app: App, *, is_optional: bool) -> "Settings":
@@ -208,7 +205,7 @@ def _settings(app: App, *, is_optional: bool) -> "Settings":
         if not is_optional:
             raise
         app.out.note(f"tried with Spark's defaults: {error.what}")
-        return Settings.defaults()
+        return Settings()
 
 
 def _show(app: App, view: TrialView, *, is_configured: bool) -> None:
@@ -265,7 +262,7 @@ def _show_best(app: App, trial: FormatTrial, lines: int) -> None:
     app.out.line(f"{trial.line_format}: {trial.understood:,} of {lines:,} understood")
     for example in trial.examples:
         app.out.line(f"  {shortened(example.line, WIDTH)}")
-        app.out.line(f"      {_said(example)}")
+        app.out.line(f"      {_as_read(example)}")
     for reason, count in trial.malformed.items():
         app.out.line(f"malformed, {reason}: {plural(count, 'line')}, such as")
         app.out.line(
@@ -283,6 +280,6 @@ def _show_best(app: App, trial: FormatTrial, lines: int) -> None:
         app.out.line(f"  {row}")
 
 
-def _said(example: TriedLine) -> str:
+def _as_read(example: TriedLine) -> str:
     fields = [f"{key}={shortened(text, 20)}" for key, text in example.fields.items()][:SHOWN]
     return "  ".join([(example.minute or "")[:-3], *fields])

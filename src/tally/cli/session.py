@@ -9,8 +9,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from tally.cli.ui.stderr import filtered_stderr
-from tally.spark.driver_log import JAVA_OPTIONS, is_noise, quiet
-from tally.spark.packages import check_packages
+from tally.spark.jars import check_packages
+from tally.spark.java import JAVA_OPTIONS, is_noise, quiet
 
 if TYPE_CHECKING:  # heavy, and most commands do without
     from pyspark.sql import SparkSession
@@ -41,12 +41,11 @@ def shared_session(app: "App", on_read: "OnRead | None" = None) -> Iterator["Con
 
 
 @contextmanager
-def lazy_session(app: "App", *, needs_kafka: bool) -> Iterator["OpenSession"]:
-    """A function that opens one Spark session; it is stopped at the end.
+def lazy_session(app: "App") -> Iterator["OpenSession"]:
+    """A function that opens one Spark session, which need not read Kafka; it is stopped at the end.
 
     Args:
         app: The command.
-        needs_kafka: Whether the session must be able to read Kafka.
 
     Raises:
         PackageMissingError: Spark is not installed.
@@ -54,7 +53,7 @@ def lazy_session(app: "App", *, needs_kafka: bool) -> Iterator["OpenSession"]:
     from tally.context import shared  # noqa: PLC0415 - brings the clients
 
     check_packages(app.settings.spark)
-    with shared(_announced(app, needs_kafka=needs_kafka)) as lend:
+    with shared(_announced(app, needs_kafka=False)) as lend:
         yield lend
 
 

@@ -21,9 +21,9 @@ from tally.cli.app import App
 from tally.cli.command import Group, command
 from tally.cli.extensions import airflow_environment
 from tally.cli.ui.output import Output
-from tally.config.complaints import CORRECT_THEM
 from tally.config.loading import load_settings
 from tally.config.names import DAG_SUFFIXES
+from tally.config.settings import CORRECT_THEM
 from tally.errors import ConfigError
 from tally.formatting import ABSENT, close_to, plural
 
@@ -223,7 +223,7 @@ def connect_server(app: App, master: str, port: int, memory: str) -> None:
     machines put a proxy with TLS in front of it. `spark.jars_dir` and `spark.conf` apply to it.
     """
     from tally.spark.connect_server import server_command, server_environment  # noqa: PLC0415
-    from tally.spark.keeper import keep_until_told  # noqa: PLC0415 - as above, --help does without
+    from tally.spark.keeper import keep  # noqa: PLC0415 - as above, --help does without
 
     settings = load_settings(app.config_path, needs_pipeline=False).spark
     token = settings.connect_token.get_secret_value()
@@ -241,7 +241,7 @@ def connect_server(app: App, master: str, port: int, memory: str) -> None:
             memory=memory,
         )
         app.out.note(f"a Spark Connect server on {master} is kept at sc://localhost:{port}")
-        keep_until_told(command, port, environment=server_environment(token))
+        keep(command, port, environment=server_environment(token))
 
 
 @command(examples=["tally version"])

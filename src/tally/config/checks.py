@@ -4,10 +4,9 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
-from tally.config.labels import FILTER_STARS_MAX, RECORD_FIELDS, TEXT
+from tally.config.names import FILTER_STARS_MAX, RECORD_FIELDS, TEXT
 from tally.config.pipeline import KEEPS_LINES, PipelineSettings
-from tally.config.reader import DIVIDING
-from tally.config.servers import KafkaSettings, MySQLSettings
+from tally.config.servers import DIVIDING, KafkaSettings, MySQLSettings
 from tally.errors import ConfigError
 from tally.formatting import close_to
 from tally.lines.format import LineFormat
@@ -20,39 +19,32 @@ _HOW_LINES_ARE_READ: Final = frozenset({"line_format", "time", "time_zone", "ass
 def mistakes(
     name: str,
     pipeline: PipelineSettings,
-    mysql: MySQLSettings,
-    kafka: KafkaSettings,
-    wrong: Collection[str] = (),
+    servers: tuple[MySQLSettings, KafkaSettings] | None,
+    wrong: Collection[str],
 ) -> Iterator[str]:
     """A sentence for each combination of keys that cannot be meant.
 
     Args:
         name: The pipeline's.
         pipeline: Its keys, each valid by itself.
-        mysql: Time-outs of the ledger's server.
-        kafka: Time-outs of the brokers.
-        wrong: Keys that are wrong and have their defaults here; nothing is said that follows from
-            these.
+        servers: With their time-outs; None where their keys are wrong: then only what is asked of
+            the lines is looked at.
+        wrong: Keys that are wrong and have their defaults here; what follows from these is left
+            out.
     """
-    yield from line_mistakes(name, pipeline, wrong)
-    key = f"pipelines.{name}"
-    if "delivery" not in wrong:
-        yield from _not_about(wrong, key, _about_delivery(key, pipeline))
-    yield from _not_about(wrong, key, _about_patience(key, pipeline, mysql, kafka))
-
-
-def line_mistakes(
-    name: str, pipeline: PipelineSettings, wrong: Collection[str] = ()
-) -> Iterator[str]:
-    """The sentences about what is asked of the lines; the servers' keys may be wrong."""
     key = f"pipelines.{name}"
     try:
         line_format = parse_line_format(pipeline.line_format, key=f"{key}.line_format")
     except ConfigError as error:
         yield error.what
+    else:
+        if _HOW_LINES_ARE_READ.isdisjoint(wrong):
+            yield from _not_about(wrong, key, _about_lines(key, pipeline, line_format))
+    if servers is None:
         return
-    if _HOW_LINES_ARE_READ.isdisjoint(wrong):
-        yield from _not_about(wrong, key, _about_lines(key, pipeline, line_format))
+    if "delivery" not in wrong:
+        yield from _not_about(wrong, key, _about_delivery(key, pipeline))
+    yield from _not_about(wrong, key, _about_patience(key, pipeline, *servers))
 
 
 def _not_about(wrong: Collection[str], key: str, sentences: Iterator[str]) -> Iterator[str]:

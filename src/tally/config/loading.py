@@ -15,15 +15,17 @@ import os
 import stat
 import tomllib
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from tally.config.complaints import CORRECT_THEM, complaints, in_lines
-from tally.config.settings import InvalidSettingsError, Settings, files_of_this_load
-from tally.config.sources import environment
-from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE, mistaken_variables
+from tally.config.settings import CORRECT_THEM, InvalidSettingsError, Settings, in_lines
+from tally.config.variables import (
+    CONFIG_VARIABLE,
+    SECRETS_VARIABLE,
+    environment,
+    mistaken_variables,
+)
 from tally.errors import ConfigError
 
 CONFIG_NAME = "tally.toml"
@@ -46,40 +48,42 @@ def load_settings(
     Args:
         path: The file; :func:`config_path` when None.
         overrides: Values of the same shape, which override all other sources.
-        needs_pipeline: Whether there must be one, right or wrong. Of a wrong one those are told who
-            ask for it: :meth:`tally.config.settings.Settings.check`.
+        needs_pipeline: Whether there must be one, right or wrong. A wrong one is an error only for
+            those who ask for it: :meth:`tally.config.settings.Settings.check`.
 
     Raises:
         ConfigError: A file is missing or not TOML, a value is not allowed, or a variable
             ``TALLY_…`` means nothing; every wrong key is named with its value (unless secret) and
             what is allowed.
     """
-    base = path or config_path()
-    files = existing_files(base)
-    for file in files:
-        _check_toml(file)
-
-    mistaken = list(mistaken_variables(os.environ))
-    token = files_of_this_load.set(files)
+    files = existing_files(path or config_path())
+    values: Mapping[str, Any] = {}
+    for source in (*map(_parsed_file, files), environment(Settings), overrides or {}):
+        values = _merged(values, source)
+    mistaken = list(mistaken_variables(os.environ, Settings))
     try:
-        settings = Settings(**(overrides or {}))
-    except ValidationError as error:
-        wrong = complaints(error, Settings, environment(Settings))
-        raise _config_error([*wrong, *mistaken], files) from None
+        settings = Settings.model_validate(values)
     except InvalidSettingsError as error:
         raise _config_error([*error.sentences, *mistaken], files) from None
-    finally:
-        files_of_this_load.reset(token)
-    if not settings.names and needs_pipeline:
-        raise _config_error(["pipelines: at least one is needed", *mistaken], files)
+    if needs_pipeline and not settings.names:
+        mistaken.insert(0, "pipelines: at least one is needed")
     if mistaken:
-        wrong = [sentence for sentences in settings.disabled.values() for sentence in sentences]
+        wrong = chain.from_iterable(settings.disabled.values())
         raise _config_error([*wrong, *mistaken], files)
     settings._disabled = {  # noqa: SLF001 - as Settings found them, with where they stand
         name: tuple(_with_line(sentence, files) for sentence in sentences)
         for name, sentences in settings.disabled.items()
     }
     return settings
+
+
+def _merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Values, overridden key by key."""
+    merged = dict(values)
+    for key, of in over.items():
+        is_table = isinstance(of, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _merged(merged[key], of) if is_table else of
+    return merged
 
 
 def existing_files(base: Path) -> tuple[Path, ...]:
@@ -116,10 +120,10 @@ def _checked_secrets(path: Path) -> Path:
     return path
 
 
-def _check_toml(path: Path) -> None:
+def _parsed_file(path: Path) -> Mapping[str, Any]:
     try:
         content = path.read_bytes()
-        tomllib.loads(content.decode())
+        return tomllib.loads(content.decode())
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is no valid TOML: {error}", next_step="correct it") from None
     except UnicodeDecodeError as error:

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final, Literal
 from cronsim import CronSim, CronSimError
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from tally.config.labels import TEXT, check_label, check_label_chars, check_labels
 from tally.config.names import (
     FILES_SUFFIX,
     KEPT_SUFFIX,
@@ -17,11 +16,14 @@ from tally.config.names import (
     RIGHTS,
     ROWS_SUFFIX,
     SETS_SUFFIX,
+    TEXT,
     check_files_url,
+    check_label,
+    check_label_chars,
+    check_labels,
     check_result_table,
 )
-from tally.config.reader import READER_DEFAULTS, check_reader_options
-from tally.config.section import Option, Section
+from tally.config.servers import READER_DEFAULTS, Option, Section, check_reader_options
 from tally.lines.format import LineFormat
 from tally.lines.parsing import parse_line_format
 from tally.lines.time_rule import TimeRule, check_zone

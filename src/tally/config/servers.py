@@ -1,4 +1,4 @@
-"""How to reach the servers: the tables ``[kafka]``, ``[mysql]`` and ``[spark]``."""
+"""How to reach the servers, and what Spark asks of Kafka: the tables that are no pipelines."""
 
 import re
 import ssl
@@ -9,7 +9,9 @@ from urllib.parse import unquote
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     BeforeValidator,
+    ConfigDict,
     Field,
     SecretStr,
     field_validator,
@@ -17,8 +19,24 @@ from pydantic import (
 )
 
 from tally.config.names import check_database_name
-from tally.config.section import Option, Section
 from tally.errors import ConfigError
+
+
+class Section(BaseModel):
+    """A table of the file: unknown keys are errors, values are fixed once read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+def _option_value(value: object) -> object:
+    """Numbers and booleans of TOML as the strings that Kafka and Spark take."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+Option = Annotated[str, BeforeValidator(_option_value)]
+"""A value that Kafka or Spark takes as text."""
 
 
 def trusting(authorities: Path | None, key: str) -> ssl.SSLContext:
@@ -74,7 +92,7 @@ class MySQLSettings(Section):
     """How to reach the database that holds the ledger and the results."""
 
     section: ClassVar[str] = "mysql"
-    """The section that says it, for messages."""
+    """The section of these keys, for messages."""
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     """Host name or address."""
     port: Annotated[int, Field(ge=1, le=65535)] = 3306
@@ -140,7 +158,7 @@ class ReaderSettings(MySQLSettings):
 
 
 def key_of(section: str, name: str) -> str:
-    """The key that says this of a database: the console's user reads where ``[mysql]`` says."""
+    """The key of a database's section: the console's user reads the database of ``[mysql]``."""
     is_elsewhere = section == "console" and name not in ConsoleSettings.model_fields
     return f"{'mysql' if is_elsewhere else section}.{name}"
 
@@ -213,3 +231,44 @@ class SparkSettings(Section):
     def is_connect(self) -> bool:
         """Whether Spark is a server that speaks Spark Connect, so that none is started here."""
         return self.master.startswith(_CONNECT_SCHEME)
+
+
+# What Spark's consumers ask of Kafka; ``[pipelines.<name>.reader]`` overrides it key by key.
+# max.wait decides: with Kafka's own 500 ms every read up to a partition's end waits half a second
+# per partition (docs/performance.md has the measurement).
+READER_DEFAULTS: Mapping[str, str] = {
+    "kafka.fetch.max.wait.ms": "10",
+    "kafka.max.poll.records": "20000",
+    "kafka.max.partition.fetch.bytes": "8388608",
+    "kafka.check.crcs": "false",
+}
+
+# Set by Tally from the plan; changing them would change what is read.
+READER_FORBIDDEN = frozenset(
+    {
+        *("assign", "subscribe", "subscribepattern", "failondataloss", "includeheaders"),
+        *("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"),
+        *("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp"),
+        *("kafka.bootstrap.servers", "kafka.isolation.level", "kafka.group.id"),
+        *("kafka.auto.offset.reset", "kafka.enable.auto.commit"),
+    }
+)
+
+# Divide a partition between Spark tasks; in small letters.
+DIVIDING = frozenset({"minpartitions", "maxrecordsperpartition"})
+
+
+# These would show in a representation of the settings and in Spark's plans.
+READER_SECRETS = re.compile(r"jaas|password|secret", re.IGNORECASE)
+
+
+def check_reader_options(options: dict[str, str]) -> dict[str, str]:
+    """The options; ValueError for those that Tally sets itself, and for secrets."""
+    taken = sorted(key for key in options if key.lower() in READER_FORBIDDEN)
+    if taken:
+        raise ValueError(f"Tally sets {', '.join(taken)} itself, from the plan")
+    if secret := sorted(key for key in options if READER_SECRETS.search(key)):
+        raise ValueError(
+            f"{', '.join(secret)}: secrets belong into [kafka], where nothing shows them"
+        )
+    return options

@@ -1,27 +1,25 @@
 """The whole configuration.
 
 A pipeline whose keys are wrong is disabled by itself: the others are there, and whoever asks for it
-is told its mistakes.
+gets its mistakes.
 """
 
-from collections.abc import Mapping
-from contextvars import ContextVar
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any, Final, get_args
 
-from pydantic import ModelWrapValidatorHandler, PrivateAttr, ValidationError, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
+from pydantic import (
+    BaseModel,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    model_validator,
 )
 
-from tally.config.checks import line_mistakes, mistakes
-from tally.config.complaints import CORRECT_THEM, complaints, in_lines
+from tally.config.checks import mistakes
 from tally.config.names import (
     DAG_SUFFIXES,
-    PREFIX,
     check_pipeline_name,
     check_result_table,
     check_rows_view,
@@ -33,14 +31,43 @@ from tally.config.servers import (
     KafkaSettings,
     MySQLSettings,
     ResultsSettings,
+    Section,
     SparkSettings,
 )
-from tally.config.sources import Environment, environment
+from tally.config.variables import environment, models_of, value_at, variable_of
 from tally.errors import ConfigError, UnknownPipelineError
 from tally.formatting import close_to
 
-# pydantic-settings calls a class method for the sources, so a load passes its files in a variable.
-files_of_this_load: ContextVar[tuple[Path, ...]] = ContextVar("files_of_this_load", default=())
+_MESSAGES: Final[Mapping[str, str]] = {
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "dict_type": "must be a table",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "list_type": "must be a list",
+    "literal_error": "must be {expected}",
+    "model_type": "must be a table",
+    "string_too_short": "must not be empty",
+    "string_type": "must be a text",
+    "too_short": "must not be empty",
+}
+"""By type of error, in place of Pydantic's sentences, which are for programmers."""
+
+_IN_JSON: Final[Mapping[str, str]] = {
+    "list_type": """'["a", "b"]'""",
+    "dict_type": """'{"key": "value"}'""",
+    "model_type": """'{"key": "value"}'""",
+}
+
+CORRECT_THEM: Final = "correct the keys named (docs/configuration.md lists them all)"
+"""The next step after any complaint."""
 
 
 class InvalidSettingsError(Exception):
@@ -51,16 +78,8 @@ class InvalidSettingsError(Exception):
         self.sentences = sentences
 
 
-class Settings(BaseSettings):
+class Settings(Section):
     """The whole configuration."""
-
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX,
-        env_nested_delimiter="__",
-        extra="forbid",
-        frozen=True,
-        use_attribute_docstrings=True,
-    )
 
     kafka: KafkaSettings = KafkaSettings()
     mysql: MySQLSettings = MySQLSettings()
@@ -74,69 +93,42 @@ class Settings(BaseSettings):
 
     _disabled: dict[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The caller's values override the environment, which overrides the files."""
-        files = TomlConfigSettingsSource(
-            settings_cls, toml_file=list(files_of_this_load.get()), deep_merge=True
-        )
-        return init_settings, Environment(settings_cls), files
-
     @model_validator(mode="wrap")
     @classmethod
     def _each_pipeline_by_itself(
-        cls, values: Any, handler: ModelWrapValidatorHandler["Settings"]
+        cls, values: dict[str, Any], handler: ModelWrapValidatorHandler["Settings"]
     ) -> "Settings":
-        given = values.get("pipelines") if isinstance(values, dict) else None
-        if not isinstance(given, Mapping):
-            return handler(values)
+        given = values.get("pipelines", {})
+        pipelines = given if isinstance(given, Mapping) else {}
         known: dict[str, tuple[PipelineSettings, set[str]]] = {}
-        disabled: dict[str, tuple[str, ...]] = {}
-        for name, keys in given.items():
+        sentences: dict[str, list[str]] = {name: [] for name in pipelines}
+        for name, keys in pipelines.items():
             try:
                 known[name] = PipelineSettings.model_validate(keys), set()
             except ValidationError as error:
                 prefix = f"pipelines.{name}"
-                told = complaints(error, PipelineSettings, environment(cls), prefix)
-                disabled[name] = tuple(told)
+                sentences[name] = complaints(error, PipelineSettings, prefix)
                 known |= _without_wrong_keys(name, keys, error)
         valid = {name: pipeline for name, (pipeline, wrong) in known.items() if not wrong}
+        sections: list[str] = []
+        settings = None
         try:
-            settings = handler({**values, "pipelines": valid})
+            settings = handler({**values, "pipelines": valid if pipelines else given})
         except ValidationError as error:
-            told = complaints(error, cls, environment(cls))
-            for name, (pipeline, wrong) in known.items():
-                told += [] if wrong else _mistaken_names(name, pipeline, valid)
-                told += line_mistakes(name, pipeline, wrong)
-            for sentences in disabled.values():
-                told += sentences
-            raise InvalidSettingsError(told) from None
+            sections = complaints(error, cls)
         for name, (pipeline, wrong) in known.items():
-            told = [] if wrong else _mistaken_names(name, pipeline, settings.pipelines)
-            told += mistakes(name, pipeline, settings.mysql, settings.kafka, wrong)
-            if told:
-                disabled[name] = (*disabled.get(name, ()), *told)
-                settings.pipelines.pop(name, None)
+            sentences[name] += [] if wrong else _mistaken_names(name, pipeline, valid)
+            servers = (settings.mysql, settings.kafka) if settings else None
+            sentences[name] += mistakes(name, pipeline, servers, wrong)
+            if sentences[name]:
+                valid.pop(name, None)
+        if settings is None:
+            raise InvalidSettingsError([*sections, *chain.from_iterable(sentences.values())])
+        disabled = {name: tuple(of) for name, of in sentences.items() if of}
         settings._disabled = disabled  # noqa: SLF001 - its own
+        for name in disabled:
+            settings.pipelines.pop(name, None)
         return settings
-
-    @classmethod
-    def defaults(cls) -> "Settings":
-        """The defaults alone, without pipelines; no file and no variable is read."""
-        return cls.model_construct(
-            kafka=KafkaSettings(),
-            mysql=MySQLSettings(),
-            results=None,
-            spark=SparkSettings(),
-            pipelines={},
-        )
 
     @property
     def disabled(self) -> Mapping[str, tuple[str, ...]]:
@@ -247,3 +239,58 @@ SECTIONS: Final = tuple(name for name in Settings.model_fields if name != "pipel
 """The sections besides the pipelines, in the order of docs/configuration.md."""
 OF_DRIVERS: Final = tuple(name for name in SECTIONS if name != "console")
 """Those that a Spark driver needs."""
+
+
+def complaints(error: ValidationError, model: type[BaseModel], prefix: str = "") -> list[str]:
+    """A sentence per wrong key, each once: the key, the value and what is allowed.
+
+    A value is left out where the model has a secret, whatever the key's name: a password may have
+    been written under the wrong key.
+
+    Args:
+        error: The error of the validation.
+        model: The validated model, which says which values are secret.
+        prefix: Where the model stands in the file; empty for all of it.
+    """
+    return list(dict.fromkeys(_complaint(item, model, prefix) for item in error.errors()))
+
+
+def in_lines(what: str, sentences: Sequence[str]) -> str:
+    """What is not valid and why: on one line, or each of several reasons on a line of its own."""
+    if len(sentences) == 1:
+        return f"{what}: {sentences[0]}"
+    reasons = ";\n  ".join(sentences)
+    return f"{what}:\n  {reasons}"
+
+
+def _complaint(item: Any, model: type[BaseModel], prefix: str) -> str:
+    # Pydantic puts names of union members into the location; the user knows only the file's keys.
+    parts = [str(part) for part in item["loc"] if "[" not in str(part) and part != "datetime"]
+    path = [*prefix.split("."), *parts] if prefix else parts
+    key = ".".join(path) or "the whole file"
+    if path and value_at(environment(Settings), path) == item["input"]:  # else others override it
+        key += f" (from {variable_of(path)})"
+    table, name = _table_at(model, item["loc"])
+    kind, value = item["type"], item["input"]
+    if kind == "missing":
+        return f"{key}: is required"
+    if kind == "extra_forbidden":
+        return f"{key}: is no known key{close_to(name, table.model_fields)}"
+    message = _MESSAGES.get(kind, item["msg"].removeprefix("Value error, "))
+    message = message.format(**item.get("ctx", {})) if kind in _MESSAGES else message
+    if isinstance(value, str) and kind in _IN_JSON and "(from " in key:
+        message += f", in a variable as JSON: {_IN_JSON[kind]}"
+    fields = [table.model_fields[name]] if name else table.model_fields.values()
+    is_secret = any(SecretStr in (f.annotation, *get_args(f.annotation)) for f in fields)
+    shown = "" if isinstance(value, dict | BaseModel) or is_secret else f" = {value!r}"
+    return f"{key}{shown}: {message}"
+
+
+def _table_at(model: type[BaseModel], location: Sequence[int | str]) -> tuple[type[BaseModel], str]:
+    """The innermost table of a location, and the key in it; '' for the table itself."""
+    for part in location:
+        tables = models_of(model)
+        if part not in tables:
+            return model, str(part)
+        model = tables[str(part)]
+    return model, ""

@@ -1,12 +1,14 @@
-"""Environment variables ``TALLY_…``: which there are, and what is said of any other."""
+"""Environment variables ``TALLY_…``: the values that they set, and errors about unknown ones."""
 
-from collections.abc import Iterable, Iterator
-from typing import Final, get_args
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_settings import EnvSettingsSource
 
 from tally.config.names import PREFIX
-from tally.config.settings import Settings
 from tally.formatting import closest
 
 CONFIG_VARIABLE: Final = "TALLY_CONFIG"
@@ -20,33 +22,78 @@ OTHER_VARIABLES: Final = frozenset(
 OF_TESTS: Final = f"{PREFIX}TEST_"
 """Variables of the test suite start with this."""
 
-
-def mistaken_variables(names: Iterable[str]) -> Iterator[str]:
-    """A sentence for each ``TALLY_`` variable that means nothing: it would have no effect."""
-    for name in unknown_variables(names):
-        meant = closest(name.upper(), _known_variables())
-        hint = f"did you mean {meant}?" if meant else "unset it"
-        yield f"the environment variable {name} is no setting: {hint}"
+NOT_THERE: Final = object()
 
 
-def unknown_variables(names: Iterable[str]) -> Iterator[str]:
-    """The ``TALLY_`` variables that no setting reads, in order.
+class Environment(EnvSettingsSource):
+    """The environment variables as a source of settings.
+
+    The value of a list or a table is JSON. Where it is not, it stays text: the validation then
+    refuses that key alone, and names it.
+    """
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        """The value that a text of JSON means; the text itself where it is not JSON."""
+        try:
+            return super().decode_complex_value(field_name, field, value)
+        except ValueError:
+            return value
+
+
+def environment(model: type[Any]) -> Mapping[str, Any]:
+    """What the environment variables set, in the shape of the file."""
+    return Environment(model, env_prefix=PREFIX, env_nested_delimiter="__")()
+
+
+def value_at(values: Any, path: Sequence[str]) -> Any:
+    """The value at a path through tables and lists, ``NOT_THERE`` where there is none."""
+    for key in path:
+        if isinstance(values, Mapping) and key in values:
+            values = values[key]
+        elif isinstance(values, list) and key.isdecimal() and int(key) < len(values):
+            values = values[int(key)]
+        else:
+            return NOT_THERE
+    return values
+
+
+def variable_of(path: Sequence[str]) -> str:
+    """The variable that sets a key: its own, that of a table it is in, or of a key below it."""
+    own = PREFIX + "__".join(path).upper()
+    tables = [PREFIX + "__".join(path[:length]).upper() for length in range(len(path), 0, -1)]
+    names = sorted(os.environ)
+    below = [name for name in names if name.upper().startswith(f"{own}__")]
+    found = [name for table in tables for name in names if name.upper() == table]
+    return next(iter([*found, *below]), own)
+
+
+def mistaken_variables(names: Iterable[str], model: type[BaseModel]) -> Iterator[str]:
+    """A sentence for each ``TALLY_`` variable that means nothing: it would have no effect.
 
     Below a section that exists, loading the configuration refuses an unknown key.
+
+    Args:
+        names: Of all variables.
+        model: The whole configuration.
     """
+    sections = models_of(model)
+    known = [f"{PREFIX}{s}__{key}".upper() for s, of in sections.items() for key in of.model_fields]
     for name in sorted(names):
         upper = name.upper()
         if not upper.startswith(PREFIX) or upper.startswith(OF_TESTS) or upper in OTHER_VARIABLES:
             continue
         section, separator, _ = name[len(PREFIX) :].lower().partition("__")
-        if section not in Settings.model_fields or not separator:
-            yield name
+        if section not in sections or not separator:
+            meant = closest(upper, [*sorted(OTHER_VARIABLES), *known])
+            hint = f"did you mean {meant}?" if meant else "unset it"
+            yield f"the environment variable {name} is no setting: {hint}"
 
 
-def _known_variables() -> list[str]:
-    known = sorted(OTHER_VARIABLES)
-    for section, field in Settings.model_fields.items():
-        for model in (field.annotation, *get_args(field.annotation)):
-            if isinstance(model, type) and issubclass(model, BaseModel):
-                known += [f"{PREFIX}{section.upper()}__{k.upper()}" for k in model.model_fields]
-    return known
+def models_of(model: type[BaseModel]) -> Mapping[str, type[BaseModel]]:
+    """The tables in a table, by their keys: also one that may be left out, or of which are many."""
+    return {
+        key: kind
+        for key, field in model.model_fields.items()
+        for kind in (field.annotation, *get_args(field.annotation))
+        if isinstance(kind, type) and issubclass(kind, BaseModel)
+    }

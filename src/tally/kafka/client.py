@@ -140,17 +140,23 @@ class Kafka:
         offsets: Mapping[TopicPartition, int],
         *,
         records_max: int = 1,
+        bytes_max: int | None = None,
         read_committed: bool = True,
     ) -> Mapping[TopicPartition, Sequence[Record]]:
         """The first records at or after an offset of each partition, at most so many of each.
 
+        Of more than ``bytes_max`` bytes of a partition the newest are kept.
         What did not come in time is left out.
 
         Raises:
             KafkaUnavailableError, AccessDeniedError: As :meth:`Kafka.snapshot`.
         """
         return first_records(
-            self._settings, offsets, records_max=records_max, read_committed=read_committed
+            self._settings,
+            offsets,
+            records_max=records_max,
+            bytes_max=bytes_max,
+            read_committed=read_committed,
         )
 
     def retention(self, topics: Iterable[str]) -> Mapping[str, timedelta | None]:

@@ -1,6 +1,7 @@
 """Some records of each partition from an offset on, fetched without a group, to be looked at."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -34,6 +35,7 @@ def first_records(
     offsets: Mapping[TopicPartition, int],
     *,
     records_max: int,
+    bytes_max: int | None = None,
     read_committed: bool,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[TopicPartition, list[Record]]:
@@ -43,6 +45,8 @@ def first_records(
         settings: How to reach the cluster; all is answered within ``request_timeout_s``.
         offsets: Where to look.
         records_max: The largest number of records of a partition.
+        bytes_max: How large the values of a partition may be together, None for any size; of more
+            the newest are kept.
         read_committed: Whether records of open and aborted transactions are left out.
         clock: Seconds that only go on.
 
@@ -59,6 +63,8 @@ def first_records(
     level = "read_committed" if read_committed else "read_uncommitted"
     options = {**client_options(settings), **_FETCH, "isolation.level": level}
     found: dict[TopicPartition, list[Record]] = {}
+    read: Counter[TopicPartition] = Counter()
+    size: Counter[TopicPartition] = Counter()
     waiting: dict[tuple[Any, Any], TopicPartition] = {(p.topic, p.partition): p for p in offsets}
     consumer = Consumer(options, logger=SILENT)
     try:
@@ -77,7 +83,11 @@ def first_records(
                 continue
             some = found.setdefault(where, [])
             some.append(Record(value=message.value(), written_at=_written_at(message)))
-            if len(some) == records_max:
+            read[where] += 1
+            size[where] += len(message.value() or b"")
+            while bytes_max is not None and size[where] > bytes_max:
+                size[where] -= len(some.pop(0).value or b"")
+            if read[where] == records_max:
                 del waiting[place]
                 consumer.pause([KafkaTopicPartition(where.topic, where.partition)])
     except KafkaException as error:

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from tally.aggregates.aggregate import BYTES, TIME, Aggregate
-from tally.config.labels import LABEL_CHARS_MAX, LABELS_MAX
-from tally.config.names import tables_beside
+from tally.config.names import LABEL_CHARS_MAX, LABELS_MAX, tables_beside
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
 from tally.errors import ConfigError, SchemaError

@@ -5,8 +5,7 @@ line. Two parts multiply their ways where they *meet*: where a text of character
 run from one into the other, as in ``\w*\w*`` or ``.*x.*``, but not in ``\w* \w*``. A possessive
 repeat and an atomic group never give back what they took. A repeated group multiplies the ways of a
 part of it where it can go round without that part, as in ``(?:a(?=.*b))*+``. A part behind which
-the pattern
-cannot fail multiplies nothing.
+the pattern cannot fail multiplies nothing.
 
 A part is judged by the characters it takes, not by their order, so a pattern may be better than its
 bound.
@@ -15,39 +14,37 @@ bound.
 import functools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Final
 
 WAYS_MAX: Final = 1 << 20
 """Ways of one line that are allowed: some milliseconds of a core."""
 
-UNBOUNDED: Final = 1 << 30
-"""Repeats without end."""
-
 _CODE: Final = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4}))")
 
 Chars = frozenset[str]
 """Characters, of those that stand for all: see :func:`characters_of`."""
+_NONE: Final[Chars] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Taken:
-    """One character of some; none in ``$``, which takes no room."""
+    """One character of some; of none in ``$``, which takes no room."""
 
     text: str
-    chars: Chars | None
+    chars: Chars
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(eq=False, kw_only=True, slots=True)
 class Group:
     """One of some sequences."""
 
     text: str = ""
     branches: list[list["Part"]] = field(default_factory=lambda: [[]])
     is_atomic: bool = False
-    """Keeps what it took."""
+    """Keeps what it took; so does one that looks around."""
     is_ahead: bool = False
     """Looks around and takes nothing."""
     name: str = ""
@@ -62,196 +59,178 @@ class Repeated:
     part: "Part"
     least: int
     most: int
+    """At most the characters that are seen of a line, unless ``least`` is more."""
     is_possessive: bool
 
 
 Part = Taken | Group | Repeated
+Path = tuple[tuple[Group, int, int], ...]
+"""Where a part stands: the groups around it, the outermost first, in each the number of its branch
+and its place there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class _Choice:
     """A part that can take more or less of a line."""
 
-    text: str
-    """As it stands in the pattern."""
+    part: Group | Repeated
     ways: int
     """How many ways it has at one place of a line."""
     chars: Chars
     """What it takes."""
-    gives_back: bool
-    """Whether the matcher comes back to it."""
-    enters: int
-    leaves: int
-    """Nodes of the graph before and behind it."""
-    held_by: tuple[int, ...]
-    """The atomic groups and lookarounds around it, the outermost first."""
+    path: Path
+    """The groups around it."""
+    loops: tuple[Repeated, ...]
+    """The repeated groups around it."""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Loop:
-    """A group that is repeated."""
-
-    enters: int
-    leaves: int
-    """Nodes before and behind what is repeated."""
-    times: int
-
-
-@dataclass(slots=True)
-class _Graph:
-    """What may stand between two parts: nodes, and edges that lead forward only."""
-
-    line_chars: int
-    """How long a line is at most."""
-    nodes: int = 1
-    edges: dict[int, list[tuple[Chars | None, int]]] = field(default_factory=dict)
-    """By node: what is taken, None for nothing, and where that leads."""
-    choices: list[Choice] = field(default_factory=list)
-    """In the order of the pattern."""
-    loops: list[_Loop] = field(default_factory=list)
-    holds: tuple[int, ...] = ()
-
-    def reached(self, node: int, chars: Chars) -> set[int]:
-        """Nodes to which a text of these characters leads, the empty one too."""
-        found, waiting = {node}, [node]
-        while waiting:
-            for taken, behind in self.edges.get(waiting.pop(), ()):
-                if behind not in found and (taken is None or taken & chars):
-                    found.add(behind)
-                    waiting.append(behind)
-        return found
-
-    def meet(self, one: Choice, other: Choice) -> bool:
-        """Whether a text that both take can run from one into the other."""
-        if one.held_by != other.held_by[: len(one.held_by)]:
-            return False  # what an atomic group took stays taken
-        both = one.chars & other.chars
-        return bool(both) and other.enters in self.reached(one.leaves, both)
-
-    def rounds(self, choice: Choice) -> int:
-        """How often the groups around a part may go round without it, on what the part takes."""
-        around = [a for a in self.loops if a.enters <= choice.enters and choice.leaves <= a.leaves]
-        return math.prod(loop.times for loop in around if self._goes_round(loop, choice))
-
-    def _goes_round(self, loop: _Loop, choice: Choice) -> bool:
-        waiting, found = [(loop.enters, False)], {(loop.enters, False)}
-        while waiting:
-            node, has_taken = waiting.pop()
-            for taken, behind in self.edges.get(node, ()):
-                inside = choice.enters <= node and behind <= choice.leaves
-                skips = (node, behind, taken) == (choice.enters, choice.leaves, None)
-                state = (behind, has_taken or taken is not None)
-                allowed = taken is None or bool(taken & choice.chars)
-                if allowed and (skips or not inside) and state not in found:
-                    found.add(state)
-                    waiting.append(state)
-        return (loop.leaves, True) in found
-
-    def node(self) -> int:
-        """A new node."""
-        self.nodes += 1
-        return self.nodes
-
-    def connect(self, before: int, behind: int, chars: Chars | None = None) -> None:
-        """Add an edge."""
-        self.edges.setdefault(before, []).append((chars, behind))
-
-    def add(self, part: Part, start: int) -> int:
-        """Add a part behind a node; the node behind the part."""
-        match part:
-            case Taken():
-                end = self.node()
-                self.connect(start, end, part.chars)
-                return end
-            case Group():
-                return self._add_group(part, start)
-            case Repeated():
-                return self._add_repeated(part, start)
-
-    def _add_group(self, group: Group, start: int) -> int:
-        outside = self.holds
-        if group.is_atomic or group.is_ahead:
-            self.holds = (*outside, start)
-        ends, first = [], len(self.choices)
-        for branch in group.branches:
-            node = self.node()
-            self.connect(start, node)
-            for part in branch:
-                node = self.add(part, node)
-            ends.append(node)
-        end = self.node()
-        for node in [start] if group.is_ahead else ends:
-            self.connect(node, end)
-        if _is_ambiguous(group):
-            choice = self._choice(group, len(group.branches), (start, end), gives_back=True)
-            self.choices.insert(first, choice)
-        self.holds = outside
-        return end
-
-    def _add_repeated(self, repeated: Repeated, start: int) -> int:
-        enters = self.node()
-        self.connect(start, enters)
-        first = len(self.choices)
-        leaves = self.add(repeated.part, enters)
-        end = self.node()
-        self.connect(leaves, end)
-        if repeated.most > 1 and isinstance(repeated.part, Group):
-            times = min(repeated.most, self.line_chars)
-            self.loops.append(_Loop(enters=enters, leaves=leaves, times=times))
-        if not repeated.least:
-            self.connect(enters, end)
-        most = min(repeated.most, self.line_chars)
-        if most > repeated.least:
-            ways, gives_back = most - repeated.least + 1, not repeated.is_possessive
-            choice = self._choice(repeated, ways, (enters, end), gives_back=gives_back)
-            self.choices.insert(first, choice)
-        return end
-
-    def _choice(self, part: Part, ways: int, nodes: tuple[int, int], *, gives_back: bool) -> Choice:
-        return Choice(
-            text=part.text,
-            ways=ways,
-            chars=_chars(part),
-            gives_back=gives_back,
-            enters=nodes[0],
-            leaves=nodes[1],
-            held_by=self.holds,
+    @property
+    def rounds(self) -> int:
+        """How often the groups around it may go round without it, on what it takes."""
+        return math.prod(
+            loop.most
+            for loop in self.loops
+            if True in _taking(loop.part, self.chars, without=self.part)
         )
 
+    def behind(self, depth: int) -> Iterator[Part]:
+        """What stands behind it in the groups from this depth on."""
+        for group, branch, at in self.path[depth:]:
+            yield from group.branches[branch][at + 1 :]
 
-def worst(pattern: Group, line_chars: int) -> tuple[int, list[Choice]]:
-    """The most ways that one line can have, and the parts that meet there.
+    def keeps(self, depth: int) -> bool:
+        """Whether what it took stays taken outside of the groups from this depth on."""
+        groups = [group for group, _, _ in self.path[depth:]]
+        own = [self.part] if isinstance(self.part, Group) else []
+        return any(group.is_atomic for group in (*groups, *own))
+
+    def meets(self, other: "_Choice") -> bool:
+        """Whether a text that both take can run from this one into one that comes later."""
+        both = self.chars & other.chars
+        steps = zip(self.path, other.path, strict=False)
+        depth = next((n for n, (one, of_other) in enumerate(steps) if one != of_other), None)
+        if not both or depth is None:  # one is a part of the other
+            return False
+        (group, branch, at), (_, other_branch, until) = self.path[depth], other.path[depth]
+        if branch != other_branch or self.keeps(depth + 1):
+            return False
+        between = [*self.behind(depth + 1), *group.branches[branch][at + 1 : until]]
+        for inner, of, before in other.path[depth + 1 :]:
+            between += inner.branches[of][:before]
+        return all(_taking(part, both) for part in between)
+
+    @property
+    def may_fail_behind(self) -> bool:
+        """Whether the rest of the pattern can fail: else its first way is the last."""
+        is_ahead = any(group.is_ahead for group, _, _ in self.path)
+        return is_ahead or not all(_taking(part, _NONE) for part in self.behind(0))
+
+
+def check_ways(pattern: Group) -> None:
+    """Raise ValueError, with the parts that meet, if a line can have more ways than allowed.
 
     Args:
         pattern: All of it.
-        line_chars: How many characters a line has at most.
     """
-    graph = _Graph(line_chars=line_chars)
-    end = graph.add(pattern, 0)
-    left: list[tuple[int, list[Choice]]] = []
-    most: tuple[int, list[Choice]] = (1, [])
-    for choice in graph.choices:
-        before = zip(left, graph.choices, strict=False)
-        met = [found for found, other in before if other.gives_back and graph.meet(other, choice)]
-        ways, parts = max(met, key=lambda found: found[0], default=(1, []))
-        tried = (ways * choice.ways * graph.rounds(choice), [*parts, choice])
-        # Behind a part after which nothing can fail, the first way is the last.
-        if end not in graph.reached(choice.leaves, frozenset()):
-            most = max(most, tried, key=lambda found: found[0])
-        left.append(tried if choice.gives_back else (ways, parts))
-    return most
-
-
-def check_ways(pattern: Group, line_chars: int) -> None:
-    """Raise ValueError, with the parts that meet, if a line can have more ways than allowed."""
-    ways, parts = worst(pattern, line_chars)
+    ways, parts = worst(pattern)
     if ways > WAYS_MAX:
-        repeats = " and ".join(dict.fromkeys(part.text for part in parts))
+        repeats = " and ".join(dict.fromkeys(parts))
         raise ValueError(
             f"has parts that can share a text in many ways ({repeats}): one odd line could keep it "
             "busy for minutes. Put between them what neither takes, say which characters may stand "
             "there, for example [^\\]]*, or keep what an earlier one took by a possessive *+ or ++"
         )
+
+
+def worst(pattern: Group) -> tuple[int, list[str]]:
+    """The most ways that one line can have, and the texts of the parts that meet there."""
+    most: tuple[int, list[str]] = (1, [])
+    left: list[tuple[_Choice, int, list[str]]] = []
+    for choice in _choices(pattern):
+        met = [(ways, parts) for other, ways, parts in left if other.meets(choice)]
+        ways, parts = max(met, key=lambda found: found[0], default=(1, []))
+        ways, parts = ways * choice.ways * choice.rounds, [*parts, choice.part.text]
+        if choice.may_fail_behind and ways > most[0]:
+            most = ways, parts
+        # What a possessive one took is not given back.
+        if not (isinstance(choice.part, Repeated) and choice.part.is_possessive):
+            left.append((choice, ways, parts))
+    return most
+
+
+def _choices(part: Part, path: Path = (), loops: tuple[Repeated, ...] = ()) -> Iterator[_Choice]:
+    """The choices in a part, in the order of the pattern."""
+    if isinstance(part, Taken):
+        return
+    if isinstance(part, Repeated):
+        ways, inner = part.most - part.least + 1, [(part.part, path)]
+        is_loop = part.most > 1 and isinstance(part.part, Group)
+        inner_loops = (*loops, part) if is_loop else loops
+    else:
+        ways, inner_loops = len(part.branches) if _is_ambiguous(part) else 1, loops
+        inner = [
+            (inside, (*path, (part, number, at)))
+            for number, branch in enumerate(part.branches)
+            for at, inside in enumerate(branch)
+        ]
+    if ways > 1:
+        yield _Choice(part=part, ways=ways, chars=_chars(part), path=path, loops=loops)
+    for inside, around in inner:
+        yield from _choices(inside, around, inner_loops)
+
+
+def _taking(part: Part, chars: Chars, without: Part | None = None) -> set[bool]:
+    """How a text of these characters can go through a part: taken, or without any of it.
+
+    Args:
+        part: The part.
+        chars: Of the text; none for the empty one.
+        without: A part of it that takes nothing of the text.
+    """
+    match part:
+        case _ if part is without:
+            return _taking(part, _NONE)
+        case Taken():
+            return {True} if part.chars & chars else set()
+        case Repeated():
+            return _taking(part.part, chars, without) | (set() if part.least else {False})
+        case Group(is_ahead=True):
+            return {False}
+    found = set()
+    for branch in part.branches:
+        ways = {False}
+        for inner in branch:
+            ways = {one or other for one in ways for other in _taking(inner, chars, without)}
+        found |= ways
+    return found
+
+
+def _is_ambiguous(group: Group) -> bool:
+    """Whether two branches can start alike."""
+    starts = [_first(branch) for branch in group.branches]
+    return any(not (one and other) or one & other for one, other in combinations(starts, 2))
+
+
+def _first(branch: list[Part]) -> Chars:
+    """What a branch may start with; empty when it may take nothing."""
+    found: Chars = _NONE
+    for part in branch:
+        found |= _chars(part)
+        if not _taking(part, _NONE):
+            return found
+    return _NONE
+
+
+def _chars(part: Part) -> Chars:
+    """All characters that a part may take."""
+    return _NONE.union(*(one.chars for one in parts_in(part) if isinstance(one, Taken)))
+
+
+def parts_in(part: Part) -> Iterator[Part]:
+    """A part, then all that it consists of."""
+    yield part
+    branches = part.branches if isinstance(part, Group) else []
+    for inner in [part.part] if isinstance(part, Repeated) else chain.from_iterable(branches):
+        yield from parts_in(inner)
 
 
 @functools.cache
@@ -283,44 +262,3 @@ def _alphabet(pattern: str) -> str:
     escaped = {int(found[1] or found[2], 16) for found in _CODE.finditer(pattern)}
     named = {n for n in {*map(ord, pattern), *escaped} if n > 127} | {0xE9, 0x4E00, 0xFFFD}
     return "".join(map(chr, sorted({*range(128), *(n + d for n in named for d in (-1, 0, 1))})))
-
-
-def _chars(part: Part) -> Chars:
-    """All characters that a part may take."""
-    match part:
-        case Taken():
-            return part.chars or frozenset()
-        case Repeated():
-            return _chars(part.part)
-        case Group():
-            return frozenset().union(*(_chars(p) for branch in part.branches for p in branch))
-
-
-def _is_ambiguous(group: Group) -> bool:
-    """Whether two branches can start alike."""
-    starts = [_first(branch) for branch in group.branches]
-    return any(not (one and other) or one & other for one, other in combinations(starts, 2))
-
-
-def _first(branch: Sequence[Part]) -> Chars:
-    """What a branch may start with; empty when it may take nothing."""
-    found: Chars = frozenset()
-    for part in branch:
-        chars, skips = _first_of(part)
-        found |= chars
-        if not skips:
-            return found
-    return frozenset()
-
-
-def _first_of(part: Part) -> tuple[Chars, bool]:
-    """What a part may start with, and whether it may take nothing."""
-    match part:
-        case Taken():
-            return part.chars or frozenset(), part.chars is None
-        case Repeated():
-            chars, skips = _first_of(part.part)
-            return chars, skips or not part.least
-        case Group():
-            starts = [_first(branch) for branch in part.branches]
-            return _chars(part), part.is_ahead or not all(starts)

@@ -2,8 +2,8 @@
 
 A line format is one of three: the fixed layout ``YYYY-MM-DD HH:MM:SS LEVEL message``, found by byte
 positions; a pattern with named groups; or JSON with fields by their paths. The last two have a time
-format, unless their lines have no time. :data:`CATALOGUE` holds ready-made ones. What counts as
-malformed is defined in ``docs/line-formats.md``; :mod:`tally.spark.line_columns` computes it.
+format, unless their lines have no time. What counts as malformed, and what a JSON value is as text,
+is defined in ``docs/line-formats.md``; :mod:`tally.spark.line_columns` computes it.
 
 Pure: imports neither Spark, Kafka, MySQL nor Airflow.
 """
@@ -13,28 +13,30 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
 
 from tally.lines.backtracking import Group
-from tally.lines.catalogue import PATTERNS
-from tally.lines.json_fields import (
-    COMMON_FIELDS,
-    JsonField,
-    JsonPath,
-    parse_path,
-)
-from tally.lines.logfmt import logfmt_pattern
 from tally.lines.options import NO_OPTIONS, LineOptions
 from tally.lines.pattern import CLOCK, DATE, LEVEL, TIME, LinePattern, parse_pattern
 from tally.lines.time_format import TimeFormat, parse_time_format
 
 FIXED: Final = "fixed"
-JSON: Final = "json"
-LOGFMT_ANY: Final = "logfmt-any"
+"""The name of the fixed layout."""
 
-_ISO: Final = "yyyy-MM-dd'T'HH:mm:ss"
 _MEANING_VERSION: Final = 1
+
+JsonPath = tuple[str, ...]
+"""Keys of nested objects, the outermost first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JsonField:
+    """A field of JSON lines."""
+
+    name: str
+    """By which labels, filters and the line format know it."""
+    paths: tuple[JsonPath, ...]
+    """Where its value is looked for; the first place that has one wins."""
 
 
 class MalformedReason(StrEnum):
@@ -198,6 +200,11 @@ class LineFormat:
         """Whether its lines have a level."""
         return LEVEL in self.fields
 
+    @property
+    def known_levels(self) -> tuple[str, ...]:
+        """All levels that its lines can have; empty where any may stand."""
+        return self.levels or tuple(dict.fromkeys(self.level_names.values()))
+
     def printed_levels(self, levels: Sequence[str]) -> tuple[str, ...]:
         """What a line prints when it is at one of ``levels``, sorted; '' for the default level.
 
@@ -211,7 +218,7 @@ class LineFormat:
             raise ValueError(
                 f"the {lacks}: add one, or set levels = [] to count lines whatever their level"
             )
-        known = self.levels or tuple(dict.fromkeys(self.level_names.values()))
+        known = self.known_levels
         default = self.options.default_level
         nothing = ("",) if default in wanted else ()
         if known and (unknown := sorted(wanted - set(known))):
@@ -263,6 +270,36 @@ class LineFormat:
         return f"pattern:{_MEANING_VERSION}:{_digest(spelling, self.time_format, levels)}"
 
 
+def parse_path(path: object) -> tuple[JsonPath, ...]:
+    """The places that a path means.
+
+    Args:
+        path: A text: the key that is written exactly so, else, with dots, nested keys. Or a list of
+            texts: exactly these nested keys.
+
+    Raises:
+        ValueError: It is neither, or names a key that cannot be looked up.
+    """
+    match path:
+        case str():
+            nested = tuple(path.split("."))
+            paths = [(path,), nested] if "." in path and all(nested) else [(path,)]
+        case list() if path and all(isinstance(key, str) for key in path):
+            paths = [tuple(path)]
+        case _:
+            raise ValueError("a path is a text, or a list of texts that names the nested keys")
+    for key in (key for keys in paths for key in keys):
+        _check_key(key)
+    return tuple(paths)
+
+
+def _check_key(key: str) -> None:
+    if not key:
+        raise ValueError("a key must not be empty")
+    if "'" in key and '"' in key:
+        raise ValueError("a key with both ' and \" in it cannot be looked up")
+
+
 def time_names(names: Sequence[str]) -> tuple[str, ...]:
     """Those of the groups or fields that make the time, in order; empty when there are none."""
     for wanted in ((TIME,), (DATE, CLOCK)):
@@ -273,48 +310,3 @@ def time_names(names: Sequence[str]) -> tuple[str, ...]:
 
 def _digest(*meaning: object) -> str:
     return hashlib.sha256(json.dumps(meaning).encode()).hexdigest()[:16]
-
-
-FIXED_LAYOUT: Final = LineFormat(
-    name=FIXED,
-    description="the fixed layout, read by byte positions: the fastest",
-    example="2017-07-30 14:09:08 ERROR some message",
-)
-
-JSON_LINES: Final = LineFormat(
-    name=JSON,
-    description="one JSON object per record: time from @timestamp, timestamp or time in ISO 8601; "
-    "level from level, severity or log.level",
-    example='{"time":"2017-07-30T14:09:08.123Z","level":"ERROR","message":"no such item"}',
-    json_fields=COMMON_FIELDS,
-    time_format=_ISO,
-)
-
-LOGFMT_ANY_LINES: Final = LineFormat(
-    name=LOGFMT_ANY,
-    description="key=value lines in any order: time from time, ts or timestamp in ISO 8601; level "
-    "from level, lvl or severity",
-    example='level=ERROR msg="no such item" ts=2017-07-30T14:09:08.123Z',
-    pattern=logfmt_pattern(
-        {"time": ("time", "ts", "timestamp"), "level": ("level", "lvl", "severity")}, _ISO
-    ),
-    time_format=_ISO,
-)
-
-CATALOGUE: Final[Mapping[str, LineFormat]] = MappingProxyType(
-    {FIXED: FIXED_LAYOUT}
-    | {
-        name: LineFormat(
-            name=name,
-            description=entry.description,
-            example=entry.example,
-            pattern=entry.pattern,
-            time_format=entry.time_format,
-            level_names=entry.level_names,
-            levels=entry.levels,
-        )
-        for name, entry in PATTERNS.items()
-    }
-    | {LOGFMT_ANY: LOGFMT_ANY_LINES, JSON: JSON_LINES}
-)
-"""The ready-made line formats by name, the fixed layout first."""

@@ -1,14 +1,23 @@
-"""The line format that a configuration value means, or why it means none."""
+r"""The line format that a configuration value means, or why it means none; and the ready-made ones.
 
-from collections.abc import Callable, Mapping
+Lines of ``key=value`` in any order (``logfmt``) become a pattern with a group for each field. A
+value stands bare, up to the next blank, or in double quotes with backslashes for escapes, which are
+not resolved. Each group is looked for from the start of the line on, over whole pairs, so that no
+key is found inside of a value. The first pair of a key counts. A line that does not begin with a
+pair is none.
+"""
+
+import importlib.resources
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from tally.errors import ConfigError
 from tally.formatting import close_to
-from tally.lines.format import CATALOGUE, LineFormat, time_names
-from tally.lines.json_fields import JsonField, parse_json_fields
-from tally.lines.logfmt import logfmt_pattern
+from tally.lines.format import JsonField, LineFormat, parse_path, time_names
 from tally.lines.options import OPTIONS, parse_options
 from tally.lines.pattern import CLOCK, DATE, TIME, parse_pattern
 from tally.lines.time_format import parse_time_format
@@ -22,6 +31,23 @@ _TABLES: Final = (
     "a table with pattern or json, and time_format where the lines have a time; or with logfmt, or "
     "with the name of a ready-made one. It may have the options skip_bytes, default_level, accept"
 )
+_LACKS: Final = {
+    "pattern": f" lacks the named group (?<{TIME}>…), or (?<{DATE}>…) and (?<{CLOCK}>…)",
+    "json": f": must be a table of fields, {TIME} among them, or {DATE} and {CLOCK}",
+    "logfmt": f" lacks {TIME}, or {DATE} and {CLOCK}",
+}
+
+PAIRS_MAX: Final = 200
+"""So many pairs of a line of ``key=value`` are passed over: a bound to what it can cost."""
+_QUOTED: Final = r'(?:[^"\\]|\\.)*+'
+_BARE: Final = r'(?:[^\s"]\S*+)?+'
+_PAIR: Final = rf'[^\s="]++(?:=(?>"{_QUOTED}"|{_BARE}))?+\s*+'
+_BEGINS: Final = "(?=[!#-<>-~]++=)"
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*")
+_KEY: Final = re.compile(r"[!#-<>-~]+")
+
+_SEVERITIES: Final = ("emerg", "alert", "crit", "err", "warning", "notice", "info", "debug")
+_PRIORITIES: Final = {str(number): _SEVERITIES[number % 8] for number in range(192)}
 
 
 def parse_line_format(value: object, *, key: str) -> LineFormat:
@@ -56,47 +82,82 @@ def parse_line_format(value: object, *, key: str) -> LineFormat:
         raise ConfigError(f"{key}.{error}") from error
 
 
-def _from_table(table: Mapping[object, object], key: str) -> LineFormat:
-    fields: tuple[JsonField, ...] = ()
-    pattern, lacks = "", f"{key}.json = {table.get('json')!r}: must be a table of fields"
-    if "name" in table:
-        if "time_format" in table:
-            raise ConfigError(f"{key}.time_format: a ready-made format has its own: leave it out")
-        return _named(table["name"], f"{key}.name")
+def _from_table(table: Mapping[Any, Any], key: str) -> LineFormat:
+    """The format without its options.
+
+    Raises:
+        ConfigError: As :func:`parse_line_format`.
+        ValueError: The same; the message goes on behind the key.
+    """
+    (kind,) = _KINDS & set(table)
     has_format = "time_format" in table
-    time_format = _checked(table, "time_format", parse_time_format, key) if has_format else ""
-    if "json" in table:
-        fields = _json_fields(table["json"], key)
-        names = tuple(field.name for field in fields)
-        lacks += f", {TIME} among them, or {DATE} and {CLOCK}"
-    else:
-        pattern = _pattern(table, time_format, key)
+    if kind == "name":
+        if has_format:
+            raise ValueError("time_format: a ready-made format has its own: leave it out")
+        return _named(table["name"], f"{key}.name")
+    time_format = _checked(table, "time_format", parse_time_format) if has_format else ""
+    if kind == "pattern":
+        pattern = _checked(table, "pattern", parse_pattern)
+        content: dict[str, Any] = {"pattern": pattern}
         names = parse_pattern(pattern).groups
-        lacks = (
-            f"{key}.pattern = {pattern!r} lacks the named group (?<{TIME}>…), or (?<{DATE}>…) and "
-            f"(?<{CLOCK}>…)"
-            if "pattern" in table
-            else f"{key}.logfmt = {table['logfmt']!r} lacks {TIME}, or {DATE} and {CLOCK}"
+    else:
+        content = _of_fields(kind, table[kind], time_format)
+        names = tuple(table[kind])
+    found = time_names(names)
+    if has_format and not found:
+        raise ValueError(f"{kind} = {table[kind]!r}{_LACKS[kind]}")
+    if found and not has_format:
+        raise ValueError(
+            f"time_format is missing: say how the text of {' and '.join(found)} is written"
         )
-    if has_format and not time_names(names):
-        raise ConfigError(lacks)
-    if not has_format and (found := time_names(names)):
-        raise ConfigError(
-            f"{key}.time_format is missing: say how the text of {' and '.join(found)} is written"
-        )
-    return LineFormat(name=CUSTOM, pattern=pattern, json_fields=fields, time_format=time_format)
+    return LineFormat(name=CUSTOM, time_format=time_format, **content)
 
 
-def _pattern(table: Mapping[object, object], time_format: str, key: str) -> str:
-    if "pattern" in table:
-        return _checked(table, "pattern", parse_pattern, key)
-    keys = table["logfmt"]
-    if not isinstance(keys, Mapping) or not keys:
-        raise ConfigError(f"{key}.logfmt = {keys!r}: must be a table of fields and their keys")
+def _of_fields(kind: str, fields: Any, time_format: str) -> dict[str, Any]:
+    """The pattern or the JSON fields of a table of fields, each with one place."""
+    if not isinstance(fields, Mapping) or not fields:
+        raise ValueError(
+            f"{kind} = {fields!r}: must be a table of fields and their keys, {TIME} among them "
+            "where the lines have one"
+        )
     try:
-        return logfmt_pattern({name: (of,) for name, of in keys.items()}, time_format)
+        return _fields(kind, {name: [place] for name, place in fields.items()}, time_format)
     except ValueError as error:
-        raise ConfigError(f"{key}.logfmt.{error}") from error
+        raise ValueError(f"{kind}.{error}") from error
+
+
+def _fields(kind: str, places: Mapping[str, Sequence[Any]], time_format: str) -> dict[str, Any]:
+    """The same of fields that may have several places: the first that a line has counts.
+
+    Raises:
+        ValueError: A name or a place cannot be one. The message is a clause that names it.
+    """
+    if kind == "logfmt":
+        pairs = (_field(name, keys, time_format) for name, keys in places.items())
+        return {"pattern": _BEGINS + "".join(pairs)}
+    return {"json_fields": tuple(_json_field(name, paths) for name, paths in places.items())}
+
+
+def _json_field(name: str, paths: Sequence[Any]) -> JsonField:
+    try:
+        return JsonField(name=name, paths=tuple(p for path in paths for p in parse_path(path)))
+    except ValueError as error:
+        raise ValueError(f"{name} = {paths[0]!r}: {error}") from None
+
+
+def _field(name: str, keys: Sequence[Any], time_format: str) -> str:
+    """The group of a field; a fraction or a zone may follow a written time, though no digit."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name}: a field's name is a letter, then letters and digits")
+    if not all(isinstance(key, str) and _KEY.fullmatch(key) for key in keys):
+        raise ValueError(f'{name} = {keys[0]!r}: a key is a text of ASCII without blanks, " and =')
+    key = "|".join(re.sub(r"([^A-Za-z0-9])", r"\\\1", text) for text in keys)
+    value = rf'(?<="){_QUOTED}(?=")|(?<!"){_BARE}'
+    # A written time is cut out, date and clock with the other one beside it are taken whole.
+    if name == TIME and time_format and not (written := parse_time_format(time_format)).is_epoch:
+        value = rf"{written.shape}(?![0-9])|{value}"
+    before = rf"(?:(?!(?:{key})=){_PAIR}){{0,{PAIRS_MAX}}}+"
+    return rf'(?={before}(?:(?:{key})="?+(?<{name}>(?>{value})))?+)'
 
 
 def _named(name: object, key: str) -> LineFormat:
@@ -108,26 +169,29 @@ def _named(name: object, key: str) -> LineFormat:
     return CATALOGUE[name]
 
 
-def _json_fields(fields: object, key: str) -> tuple[JsonField, ...]:
-    if not isinstance(fields, Mapping) or not fields:
-        raise ConfigError(
-            f"{key}.json = {fields!r}: must be a table of fields, {TIME} among them where the "
-            "lines have one"
-        )
-    try:
-        return parse_json_fields(fields)
-    except ValueError as error:
-        raise ConfigError(f"{key}.json.{error}") from error
-
-
-def _checked(
-    table: Mapping[object, object], part: str, check: Callable[[str], object], key: str
-) -> str:
+def _checked(table: Mapping[Any, Any], part: str, check: Callable[[str], object]) -> str:
     text = table[part]
     if not isinstance(text, str) or not text:
-        raise ConfigError(f"{key}.{part} = {text!r}: must be a text that is not empty")
+        raise ValueError(f"{part} = {text!r}: must be a text that is not empty")
     try:
         check(text)
     except ValueError as error:
-        raise ConfigError(f"{key}.{part} = {text!r} {error}") from error
+        raise ValueError(f"{part} = {text!r} {error}") from error
     return text
+
+
+def _ready_made(name: str, table: dict[str, Any]) -> LineFormat:
+    """The format of a table of ``catalogue.toml``, where its keys are described."""
+    for kind in ("json", "logfmt"):
+        if kind in table:
+            table |= _fields(kind, table.pop(kind), table["time_format"])
+    if table.pop("level_is_priority", False):
+        table |= {"levels": _SEVERITIES, "level_names": _PRIORITIES}
+    return LineFormat(name=name, **table | {"levels": tuple(table.get("levels", ()))})
+
+
+_TEXT: Final = (importlib.resources.files(__package__) / "catalogue.toml").read_text("utf-8")
+CATALOGUE: Final[Mapping[str, LineFormat]] = MappingProxyType(
+    {name: _ready_made(name, table) for name, table in tomllib.loads(_TEXT).items()}
+)
+"""The ready-made line formats by name, the fixed layout first."""

@@ -5,23 +5,25 @@ construct that the two read differently is refused, one that differs only in spe
 (``(?P<time>…)`` and ``(?<time>…)``, ``$``, ``\b``). So what passes here means the same there.
 
 Some repeats are refused too, since one odd line could keep a backtracking matcher busy for hours or
-overflow Java's stack: see :meth:`_Scanner._check_repeat` and :mod:`tally.lines.backtracking`.
+overflow Java's stack: see :func:`_check_repeat` and :mod:`tally.lines.backtracking`.
 """
 
 import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from tally.lines.backtracking import (
-    UNBOUNDED,
     Chars,
     Group,
+    Part,
     Repeated,
     Taken,
     characters_of,
     check_ways,
+    parts_in,
 )
 
 TIME: Final = "time"
@@ -69,26 +71,6 @@ class LinePattern:
 
 
 @dataclass(slots=True)
-class _Atom:
-    """What a quantifier may follow, and what a group adds up to."""
-
-    is_group: bool = False
-    backtracks: bool = False
-    """Holds a repeat that gives back what it took."""
-
-
-@dataclass(slots=True)
-class _Group:
-    opener: str
-    start: int
-    """Where it opens in the pattern."""
-    parts: Group
-    backtracks: bool = False
-    captures: bool = False
-    """Holds a named group."""
-
-
-@dataclass(slots=True)
 class _Scanner:
     """Walks over a pattern once, checks it and writes it down in both languages."""
 
@@ -99,13 +81,12 @@ class _Scanner:
     spelling: list[str] = field(default_factory=list)
     ends: dict[str, tuple[int, int]] = field(default_factory=dict)
     captures: int = 0
-    groups: list[_Group] = field(default_factory=list)
+    """How many groups have begun that capture."""
     whole: Group = field(default_factory=Group)
-    atom: _Atom | None = None
-    chooses: bool = False
-    """There is a ``|`` outside of all groups."""
-    captures_ahead: list[bool] = field(default_factory=list)
-    """For each lookaround that holds a named group: whether it stands inside of a group."""
+    groups: list[tuple[Group, int]] = field(default_factory=list)
+    """Those that are open, and where each begins in the pattern."""
+    atom: Part | None = None
+    """What a quantifier may follow here."""
 
     def scan(self) -> None:
         while self.at < len(self.text):
@@ -123,8 +104,6 @@ class _Scanner:
                 case "^":
                     self._take(1)
                 case "|":
-                    self._backtrack_if(backtracks=True)
-                    self.chooses |= not self.groups
                     self._take(1)
                     self._inside.branches.append([])
                 case "$":
@@ -136,18 +115,18 @@ class _Scanner:
     @property
     def _inside(self) -> Group:
         """The innermost open group, or the whole pattern."""
-        return self.groups[-1].parts if self.groups else self.whole
+        return self.groups[-1][0] if self.groups else self.whole
 
     def _take_character(self, width: int) -> None:
         """Move on over what takes one character of a line."""
         text = self.text[self.at : self.at + width]
         chars = characters_of(text, self.text)
         self._take(width, java=_within_line(text, chars), spelling=text)
-        self._inside.branches[-1].append(Taken(text=text, chars=chars))
-        self.atom = _Atom()
+        self.atom = Taken(text=text, chars=chars)
+        self._inside.branches[-1].append(self.atom)
 
     def _take(self, width: int, *, java: str = "", python: str = "", spelling: str = "") -> None:
-        """Move on by ``width``, writing the same text to both languages unless told otherwise."""
+        """Move on by ``width``, writing the same text to both languages unless others are given."""
         taken = self.text[self.at : self.at + width]
         self.java.append(java or taken)
         self.python.append(python or taken)
@@ -209,26 +188,20 @@ class _Scanner:
             )
 
     def _open_group(self, opener: str, *, name: str = "") -> None:
-        parts = Group(is_atomic=opener == "(?>", is_ahead=opener in _LOOKAROUNDS, name=name)
+        is_ahead = opener in _LOOKAROUNDS
+        parts = Group(is_atomic=is_ahead or opener == "(?>", is_ahead=is_ahead, name=name)
         self._inside.branches[-1].append(parts)
-        self.groups.append(_Group(opener=opener, start=self.at, parts=parts, captures=bool(name)))
+        self.groups.append((parts, self.at))
 
     def _close(self) -> None:
         if not self.groups:
             raise ValueError("closes a group ')' that was never opened")
-        group = self.groups.pop()
-        atomic = group.opener == "(?>" or group.opener in _LOOKAROUNDS
-        backtracks = group.backtracks and not atomic
-        if self.groups:
-            self.groups[-1].captures |= group.captures
-        if group.captures and group.opener in _LOOKAROUNDS:
-            self.captures_ahead.append(bool(self.groups))
-        self._backtrack_if(backtracks=backtracks)
+        group, start = self.groups.pop()
         self._take(1)
-        if group.parts.name:
-            self.ends[group.parts.name] = (sum(map(len, self.java)), self.captures)
-        group.parts.text = self.text[group.start : self.at]
-        self.atom = _Atom(is_group=True, backtracks=backtracks)
+        if group.name:
+            self.ends[group.name] = (sum(map(len, self.java)), self.captures)
+        group.text = self.text[start : self.at]
+        self.atom = group
 
     def _quantifier(self) -> None:
         found = _QUANTIFIER.match(self.text, self.at)
@@ -238,49 +211,66 @@ class _Scanner:
             )
         if self.atom is None:
             raise ValueError(f"holds {found.group()!r} with nothing before it to repeat")
-        self._check_repeat(self.atom, found)
-        self._take(len(found.group()))
         least, most = _bounds(found)
-        repeated = (branch := self._inside.branches[-1]).pop()
-        branch.append(
-            Repeated(
-                text=repeated.text + found.group(),
-                part=repeated,
-                least=least,
-                most=most,
-                is_possessive=found[5] == "+",
-            )
+        repeated = Repeated(
+            text=self.atom.text + found.group(),
+            part=self.atom,
+            least=least,
+            most=most,
+            is_possessive=found[5] == "+",
+        )
+        _check_repeat(repeated, found.group())
+        self._inside.branches[-1][-1] = repeated
+        self._take(len(found.group()))
+
+
+def _check_repeat(repeated: Repeated, quantifier: str) -> None:
+    """Refuse repeats that can backtrack without end or overflow Java's stack.
+
+    A possessive repeat (``*+``) never gives back what it took and is always allowed. Else a group
+    may be repeated only some hundred times (Java recurses once per repetition, and a stack that
+    overflows ends Spark's whole JVM), and only when nothing in it backtracks (else the ways to
+    split a line multiply).
+    """
+    if repeated.is_possessive or repeated.most == 1 == repeated.least:
+        return
+    if isinstance(repeated.part, Group) and repeated.most > _GROUP_REPEATS_MAX:
+        raise ValueError(
+            f"repeats a group by {quantifier!r}, more than {_GROUP_REPEATS_MAX} times: one long "
+            "line could overflow Java's stack. Bound it, for example {0,20}, or write it "
+            f"possessive, {quantifier.rstrip('?')}+"
+        )
+    if _backtracks(repeated.part) and repeated.most > 1:
+        raise ValueError(
+            f"repeats by {quantifier!r} a group that itself repeats or chooses: one odd line could "
+            "keep it busy for hours. Write the inner repeat possessive, for example *+, or the "
+            "choice atomic, (?>…)"
         )
 
-    def _check_repeat(self, atom: _Atom, found: re.Match[str]) -> None:
-        """Refuse repeats that can backtrack without end or overflow Java's stack.
 
-        A possessive repeat (``*+``) never gives back what it took and is always allowed. Else a
-        group may be repeated only some hundred times (Java recurses once per repetition, and a
-        stack that overflows ends Spark's whole JVM), and only when nothing in it backtracks (else
-        the ways to split a line multiply).
-        """
-        least, most = _bounds(found)
-        possessive = found[5] == "+"
-        if possessive or least == most == 1:
-            return
-        if atom.is_group and most > _GROUP_REPEATS_MAX:
-            raise ValueError(
-                f"repeats a group by {found.group()!r}, more than {_GROUP_REPEATS_MAX} times: one "
-                "long line could overflow Java's stack. Bound it, for example {0,20}, or write it "
-                f"possessive, {found.group().rstrip('?')}+"
-            )
-        if atom.backtracks and most > 1:
-            raise ValueError(
-                f"repeats by {found.group()!r} a group that itself repeats or chooses: one odd "
-                "line could keep it busy for hours. Write the inner repeat possessive, for "
-                "example *+, or the choice atomic, (?>…)"
-            )
-        self._backtrack_if(backtracks=least != most or atom.is_group)
+def _backtracks(part: Part) -> bool:
+    """Whether the matcher may come back to a part, for another way in which it takes a line."""
+    match part:
+        case Taken():
+            return False
+        case Repeated(part=inner, least=least, most=most):
+            is_choice = least != most or (isinstance(inner, Group) and most > 1)
+            return _backtracks(inner) or (is_choice and not part.is_possessive)
+        case Group():
+            inside = (_backtracks(inner) for branch in part.branches for inner in branch)
+            return not part.is_atomic and (len(part.branches) > 1 or any(inside))
 
-    def _backtrack_if(self, *, backtracks: bool) -> None:
-        if backtracks and self.groups:
-            self.groups[-1].backtracks = True
+
+def _check_lookarounds(whole: Group) -> None:
+    """Refuse a named group in a lookaround that is part of a group or a choice."""
+    allowed = whole.branches[0] if len(whole.branches) == 1 else []
+    lookarounds = [p for p in parts_in(whole) if isinstance(p, Group) and p.is_ahead]
+    inside = chain.from_iterable(parts_in(group) for group in lookarounds if group not in allowed)
+    if any(isinstance(part, Group) and part.name for part in inside):
+        raise ValueError(
+            "has a lookahead with a named group inside of a group or a choice; Java "
+            "keeps what it found there even where the rest then fails. Put it outside"
+        )
 
 
 @functools.cache
@@ -298,12 +288,8 @@ def parse_pattern(text: str) -> LinePattern:
         python = re.compile("".join(scanner.python), re.ASCII)
     except re.error as error:
         raise ValueError(f"is no regular expression: {error}") from error
-    if any(scanner.captures_ahead) or (scanner.captures_ahead and scanner.chooses):
-        raise ValueError(
-            "has a lookahead with a named group inside of a group or a choice; Java "
-            "keeps what it found there even where the rest then fails. Put it outside"
-        )
-    check_ways(scanner.whole, HEAD_BYTES)
+    _check_lookarounds(scanner.whole)
+    check_ways(scanner.whole)
     return LinePattern(
         java="".join(scanner.java),
         python=python,
@@ -329,13 +315,13 @@ def _within_line(text: str, chars: Chars) -> str:
 
 
 def _bounds(found: re.Match[str]) -> tuple[int, int]:
-    """Least and most repetitions of a quantifier."""
+    """Least and most repetitions of a quantifier; more than a line has characters are none."""
     sign, least, comma, most, _ = found.groups()
     if sign:
-        return (1 if sign == "+" else 0), (1 if sign == "?" else UNBOUNDED)
+        return (1 if sign == "+" else 0), (1 if sign == "?" else HEAD_BYTES)
     if not comma:
         return int(least), int(least)
-    return int(least), int(most) if most else UNBOUNDED
+    return int(least), min(int(most or HEAD_BYTES), HEAD_BYTES)
 
 
 def _check_escape(escape: str) -> None:

@@ -1,7 +1,7 @@
 """Where the time of a line stands, where that follows from its pattern and its time format."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from tally.lines.backtracking import Chars, Group, Part, Repeated, Taken
@@ -40,34 +40,27 @@ def place_of(pattern: Group, name: str, shape: Shape) -> Place | None:
         name: The named group of the time, which is not inside of another.
         shape: What may stand in a written time.
     """
-    if len(pattern.branches) > 1:
-        return None
-    before = 0
     parts = pattern.branches[0]
-    for part, follower in zip(parts, [*parts[1:], None], strict=True):
-        if isinstance(part, Group) and part.name == name:
-            return _with_behind(part, follower, shape, before)
-        width = _width(part)
-        if width is None:
-            break
-        before += width
-    return None
-
-
-def _with_behind(group: Group, follower: Part | None, shape: Shape, before: int) -> Place | None:
+    named = (n for n, part in enumerate(parts) if isinstance(part, Group) and part.name == name)
+    number = next(named, None)
+    if len(pattern.branches) > 1 or number is None:
+        return None
+    before, group = _width_of(parts[:number]), parts[number]
+    if before is None:
+        return None
     if _takes_just(group, shape, behind=None):
         return Place(before=before)
-    behind = _first_chars(follower)
+    behind = _first_chars(next(iter(parts[number + 1 :]), None))
     if behind is not None and _takes_just(group, shape, behind=behind):
         return Place(before=before, behind=behind)
     return None
 
 
-def _takes_just(group: Group, shape: Shape, *, behind: Chars | None) -> bool:
+def _takes_just(group: Part, shape: Shape, *, behind: Chars | None) -> bool:
     """Whether a group takes a written time as a whole or not at all, with some character behind."""
-    taken = _Taking([*shape, behind])
-    shorter = {end for end in taken.ends(group, 0) if end < len(shape)}
-    goes_on = len(shape) + 1 in taken.reached
+    reached: set[int] = set()
+    shorter = {end for end in _ends(group, {0}, [*shape, behind], reached) if end < len(shape)}
+    goes_on = len(shape) + 1 in reached
     if behind is None:
         return not (shorter or goes_on)
     can_end = any(there is None or there & behind for there in map(shape.__getitem__, shorter))
@@ -82,55 +75,44 @@ def _first_chars(part: Part | None) -> Chars | None:
     return chars if chars and len(chars) <= _BEHIND_MAX and all(map(str.isascii, chars)) else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Taking:
-    """What parts can take of a text; more than they can, where that is simpler."""
+def _ends(part: Part, starts: set[int], text: Shape, reached: set[int]) -> set[int]:
+    """Where a part may end that starts at one of some places; more, where that is simpler.
 
-    text: Shape
-    reached: set[int] = field(default_factory=set)
-    """Behind each character that a part may have taken, on whatever way."""
-
-    def ends(self, part: Part, start: int) -> set[int]:
-        """Where a part may end that starts there."""
-        match part:
-            case Taken(text="$") | Group(is_ahead=True):
-                return {start}
-            case Taken():
-                return {start + 1} if self._takes(part, start) else set()
-            case Repeated():
-                return self._ends_of_repeated(part, start)
-            case Group():
-                return {end for branch in part.branches for end in self._ends_of(branch, start)}
-
-    def _takes(self, part: Taken, at: int) -> bool:
-        if at == len(self.text):
-            return False
-        there = self.text[at]
-        # A class of which no character is known takes one all the same.
-        if part.chars and there is not None and not there & part.chars:
-            return False
-        self.reached.add(at + 1)
-        return True
-
-    def _ends_of_repeated(self, part: Repeated, start: int) -> set[int]:
-        ends = self._ends_of([part.part] * min(part.least, len(self.text) + 1), start)
-        found = set(ends)
-        for _ in range(min(part.most - part.least, len(self.text))):
-            ends = self._ends_of([part.part], *ends)
-            found |= ends
-        return found
-
-    def _ends_of(self, branch: list[Part], *starts: int) -> set[int]:
-        ends = set(starts)
-        for part in branch:
-            ends = {end for at in ends for end in self.ends(part, at)}
-        return ends
+    Args:
+        part: The part.
+        starts: The places.
+        text: What it may take.
+        reached: Gets the places behind each character that it may have taken, on whatever way.
+    """
+    found: set[int] = set()
+    match part:
+        case Taken(text="$") | Group(is_ahead=True):
+            return starts
+        case Taken():
+            # A class of which no character is known takes one all the same.
+            takes = [not part.chars or there is None or there & part.chars for there in text]
+            found |= {at + 1 for at in starts - {len(text)} if takes[at]}
+            reached |= found
+        case Repeated():
+            for _ in range(min(part.least, len(text) + 1)):
+                starts = _ends(part.part, starts, text, reached)
+            found |= starts
+            for _ in range(min(part.most - part.least, len(text))):
+                starts = _ends(part.part, starts, text, reached)
+                found |= starts
+        case Group():
+            for branch in part.branches:
+                ends = starts
+                for inner in branch:
+                    ends = _ends(inner, ends, text, reached)
+                found |= ends
+    return found
 
 
 def _width(part: Part) -> int | None:
     """How many ASCII characters a part takes; None where that depends on the line."""
     match part:
-        case Taken(text="$"):
+        case Taken(text="$") | Group(is_ahead=True):
             return 0
         case Taken():
             # A class of which no character is known takes one all the same, whatever its bytes.
@@ -140,7 +122,7 @@ def _width(part: Part) -> int | None:
             return None if width is None or part.least != part.most else width * part.least
         case Group():
             widths = {_width_of(branch) for branch in part.branches}
-            return 0 if part.is_ahead else widths.pop() if len(widths) == 1 else None
+            return widths.pop() if len(widths) == 1 else None
 
 
 def _width_of(branch: list[Part]) -> int | None:

@@ -11,20 +11,8 @@ import string
 from dataclasses import dataclass
 from typing import Final
 
-FIELD_WIDTHS: Final = {
-    "yyyy": 4,
-    "yy": 2,
-    "MM": 2,
-    "MMM": 3,
-    "dd": 2,
-    "HH": 2,
-    "hh": 2,
-    "a": 2,
-    "mm": 2,
-    "ss": 2,
-    "EEE": 3,
-}
-"""Every field of a fixed width and its width in bytes, but for fractions of a second, ``S`` to
+_OWN_WIDTH: Final = ("yyyy", "yy", "MM", "MMM", "dd", "HH", "hh", "mm", "ss", "EEE")
+"""Fields that take as many bytes as they have letters; so do fractions of a second, ``S`` to
 ``SSSSSSSSS``."""
 
 UNPADDED: Final = ("M", "d", "H", "h", "m", "s")
@@ -65,7 +53,12 @@ _HINTS: Final = {
     'with time = "instant" that of time_zone, by the offset behind the time',
 )
 _RESERVED = "[]{}#"
-_QUOTED = re.compile(r"'((?:[^']|'')+)'", re.DOTALL)
+_TOKEN = re.compile(
+    r"(?P<letters>(?:pp(?=[A-Za-z]))?([A-Za-z])\2*)|'(?P<one>')|'(?P<quoted>(?:[^']|'')+)'"
+    r"|(?P<other>[^A-Za-z'])"
+)
+"""A field, with ``pp`` before what it pads; a quote, which is written twice; a quoted literal; or
+any other character."""
 NORMAL: Final = "yyyy-MM-dd HH:mm:ss"
 """The format of normalised times; it has as many characters as they have."""
 _KIND: Final = {"yy": "yyyy", "MMM": "MM"}
@@ -213,56 +206,32 @@ def parse_time_format(text: str) -> TimeFormat:
 def _tokens(text: str) -> list[tuple[str, str]]:
     """Pairs of (field letters, literal text), one of the two empty."""
     tokens: list[tuple[str, str]] = []
-    rest = text
-    while rest:
-        if not " " <= rest[0] <= "~":
-            raise ValueError(f"holds {rest[0]!r}; only printable ASCII characters are allowed")
-        if rest[0].isalpha():
-            letters = _letters(rest)
-            tokens.append((letters, ""))
-            rest = rest[len(letters) :]
-        elif rest[0] == "'":
-            literal, rest = _quoted(rest)
-            tokens.append(("", literal))
-        elif rest[0] in _RESERVED:
-            raise ValueError(f"holds {rest[0]!r}, which Java reserves: put it into single quotes")
-        else:
-            tokens.append(("", rest[0]))
-            rest = rest[1:]
+    at = 0
+    while at < len(text):
+        if not " " <= text[at] <= "~":
+            raise ValueError(f"holds {text[at]!r}; only printable ASCII characters are allowed")
+        if text[at] in _RESERVED:
+            raise ValueError(f"holds {text[at]!r}, which Java reserves: put it into single quotes")
+        found = _TOKEN.match(text, at)
+        if not found:
+            raise ValueError("opens a quote that is never closed")
+        literal = found["one"] or found["other"] or (found["quoted"] or "").replace("''", "'")
+        if any(not " " <= character <= "~" for character in literal):
+            raise ValueError(f"quotes {literal!r}; only printable ASCII characters are allowed")
+        tokens.append((found["letters"] or "", literal))
+        at = found.end()
     return tokens
 
 
-def _letters(text: str) -> str:
-    """The letters of the field that starts a text; ``pp`` stands before what it pads."""
-    start = 2 if text.startswith("pp") and text[2:3].isalpha() else 0
-    rest = text[start:]
-    return text[: len(text) - len(rest.lstrip(rest[0]))]
-
-
-def _quoted(text: str) -> tuple[str, str]:
-    """The literal that a leading quote opens, and what follows it; ``''`` is one quote."""
-    if text.startswith("''"):
-        return "'", text[2:]
-    found = _QUOTED.match(text)
-    if not found:
-        raise ValueError("opens a quote that is never closed")
-    literal = found[1].replace("''", "'")
-    if any(not " " <= character <= "~" for character in literal):
-        raise ValueError(f"quotes {literal!r}; only printable ASCII characters are allowed")
-    return literal, text[found.end() :]
-
-
 def _field_width(letters: str) -> int:
-    if letters[0] == "S" and len(letters) <= 9:
+    if letters in _OWN_WIDTH or (letters[0] == "S" and len(letters) <= 9):
         return len(letters)
     if letters in UNPADDED:
         return 0
-    if letters in BLANK_PADDED:
+    if letters == "a" or letters in BLANK_PADDED:
         return 2
-    if letters not in FIELD_WIDTHS:
-        hint = _HINTS.get(letters[0]) or _ALLOWED
-        raise ValueError(f"holds {letters!r}, which is not supported; {hint}")
-    return FIELD_WIDTHS[letters]
+    hint = _HINTS.get(letters[0]) or _ALLOWED
+    raise ValueError(f"holds {letters!r}, which is not supported; {hint}")
 
 
 def _check_fields(time_format: TimeFormat) -> None:

@@ -6,9 +6,13 @@ options. Every wait for the server has a timeout, except the wait for the rows o
 
 import logging
 import os
+import signal
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from threading import Thread
+from types import FrameType
 from typing import Any, Final, cast
 from uuid import uuid4
 
@@ -46,35 +50,32 @@ _MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
 _REFUSED: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
 _AWAY: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
+UNWINDING_S: Final = 2.0
+"""Seconds that a process has to end by an exception after SIGTERM. Airflow kills a task five
+seconds after SIGTERM."""
+
 # The sessions of this process that are open, by their ids.
 _open: Final[dict[str, SparkSettings]] = {}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConnectPatience:
-    """How long to wait for a Spark Connect server."""
-
-    tries: int = 4
-    """How often to try a server that does not answer, which takes some five seconds. PySpark's own
-    default takes ten minutes."""
-    answer_s: float = 60.0
-    """Longest wait, in seconds, for the answer to a request that reads no data."""
-    close_s: float = 5.0
-    """Longest wait, in seconds, for the session to close."""
 
 
 @contextmanager
 def connect_session(
     settings: SparkSettings,
     options: Mapping[str, str],
-    patience: ConnectPatience = ConnectPatience(),
+    *,
+    tries: int = 4,
+    answer_s: float = 60.0,
+    close_s: float = 5.0,
 ) -> Iterator[SparkSession]:
     """A new session on the server; at the end it is closed, and what still runs in it is ended.
 
     Args:
         settings: The server's address, and the token.
         options: Spark's configuration; options that a session may not set are ignored.
-        patience: How long to wait for the server.
+        tries: How often to try a server that does not answer, which takes some five seconds.
+            PySpark's own default takes ten minutes.
+        answer_s: Longest wait, in seconds, for the answer to a request that reads no data.
+        close_s: Longest wait, in seconds, for the session to close.
 
     Raises:
         SparkUnavailableError: The server does not answer.
@@ -83,9 +84,9 @@ def connect_session(
         JarsMissingError: It cannot load Spark's Kafka connector.
     """
     with _plans_for_a_server():
-        deadline = _Deadline(patience.answer_s)
-        session_id = _shared_session(settings, deadline, patience.tries)
-        session = _session(settings, deadline, patience.tries, session_id)
+        deadline = _Deadline(answer_s)
+        session_id = _shared_session(settings, deadline, tries)
+        session = _session(settings, deadline, tries, session_id)
         _open[session.session_id] = settings
         try:
             _configure(settings, session, options)
@@ -95,7 +96,7 @@ def connect_session(
         finally:
             # Also after a failure, so that the server ends what still runs in the session. One try
             # is enough: a server that does not answer is not waited for.
-            deadline.seconds = patience.close_s
+            deadline.seconds = close_s
             session.client.set_retry_policies([])
             session.stop()
             del _open[session.session_id]
@@ -137,8 +138,9 @@ def _shared_session(settings: SparkSettings, deadline: "_Deadline", tries: int) 
     found = str(uuid4())
     first = _session(settings, deadline, tries)
     try:
-        _answered(settings, lambda: first.conf.set(*_SHARED))
-        _answered(settings, lambda: first.client.clone(found)).close()
+        with _server_errors(settings):
+            first.conf.set(*_SHARED)
+            first.client.clone(found).close()
     finally:
         first.client.set_retry_policies([])
         first.stop()
@@ -159,11 +161,13 @@ def _session(
 
 def _configure(settings: SparkSettings, session: RemoteSession, options: Mapping[str, str]) -> None:
     """Set what the server does not have already; each value takes two requests."""
-    there = _answered(settings, lambda: session.conf.getAll)
+    with _server_errors(settings):
+        there = session.conf.getAll
     for key, value in {REDACTION_KEY: REDACTION, **options}.items():
         if there.get(key) == value:
             continue
-        try:
+        what = f"spark.conf, {key}: the Spark Connect server refuses the value"
+        with _server_errors(settings, (ConfigError, what, "correct it")):
             if session.conf.isModifiable(key):
                 session.conf.set(key, value)
             elif key in CONF_FORBIDDEN:
@@ -172,55 +176,47 @@ def _configure(settings: SparkSettings, session: RemoteSession, options: Mapping
                     "decides how JSON is read",
                     next_step="run a server of the version that requirements/ names",
                 )
-        except SparkConnectGrpcException as error:
-            if error.getGrpcStatusCode() in _AWAY | _REFUSED:
-                raise _ours(settings, error) from error
-            raise ConfigError(
-                f"spark.conf, {key}: the Spark Connect server refuses the value: "
-                f"{_sentence(error)}",
-                next_step="correct it",
-            ) from error
 
 
 def _check_connector(settings: SparkSettings, session: RemoteSession) -> None:
     """Raise JarsMissingError unless the server can load Spark's Kafka connector."""
+    what = f"the Spark Connect server {settings.master} cannot load Spark's Kafka connector"
+    next_step = "start the server with the connector's jars (docs/airflow.md has a command)"
     # The server resolves this to a schema without a request to a broker.
     nothing = session.read.format("kafka").option("kafka.bootstrap.servers", "127.0.0.1:1")
-    try:
+    with _server_errors(settings, (JarsMissingError, what, next_step)):
         _ = nothing.option("subscribe", "none").load().schema
-    except SparkConnectGrpcException as error:
-        if error.getGrpcStatusCode() in _AWAY | _REFUSED:
-            raise _ours(settings, error) from error
-        raise JarsMissingError(
-            f"the Spark Connect server {settings.master} cannot load Spark's Kafka connector: "
-            f"{_sentence(error)}",
-            next_step="start the server with the connector's jars (docs/airflow.md has a command)",
-        ) from error
 
 
-def _answered(settings: SparkSettings, ask: Callable[[], Any]) -> Any:
+@contextmanager
+def _server_errors(
+    settings: SparkSettings, otherwise: tuple[type[TallyError], str, str] | None = None
+) -> Iterator[None]:
+    """Raise errors of the server as Tally's.
+
+    Args:
+        settings: The server.
+        otherwise: The error when the server has answered and the token is right: its class, what
+            has failed, and the next step. None where that is no answer either.
+    """
     try:
-        return ask()
+        yield
     except SparkConnectGrpcException as error:
-        raise _ours(settings, error) from error
-
-
-def _ours(settings: SparkSettings, error: SparkConnectGrpcException) -> TallyError:
-    if error.getGrpcStatusCode() in _REFUSED:
-        return AccessDeniedError(
-            f"the Spark Connect server {settings.master} refused: {_sentence(error)}",
-            next_step="correct spark.connect_token, or the password of the connection tally_spark",
-        )
-    return SparkUnavailableError(
-        f"the Spark Connect server {settings.master} did not answer: {_sentence(error)}",
-        next_step="start it, or correct spark.master or the connection tally_spark: use_ssl=true "
-        "if the server has TLS, and only then",
-    )
-
-
-def _sentence(error: SparkConnectGrpcException) -> str:
-    """The message of an error, without the stack trace of the server or of gRPC."""
-    return sentence_of(str(error))
+        status, cause = error.getGrpcStatusCode(), sentence_of(str(error))
+        if status in _REFUSED:
+            raise AccessDeniedError(
+                f"the Spark Connect server {settings.master} refused: {cause}",
+                next_step="correct spark.connect_token, or the password of the connection "
+                "tally_spark",
+            ) from error
+        if otherwise is not None and status not in _AWAY:
+            kind, what, next_step = otherwise
+            raise kind(f"{what}: {cause}", next_step=next_step) from error
+        raise SparkUnavailableError(
+            f"the Spark Connect server {settings.master} did not answer: {cause}",
+            next_step="start it, or correct spark.master or the connection tally_spark: "
+            "use_ssl=true if the server has TLS, and only then",
+        ) from error
 
 
 @contextmanager
@@ -248,3 +244,25 @@ class _Deadline(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # gRPC
     ) -> Any:
         """Add the timeout to the call."""
         return continuation(client_call_details._replace(timeout=self.seconds), request)
+
+
+def leave_on_sigterm() -> None:
+    """Let SIGTERM end this process, with its sessions on a Spark Connect server closed.
+
+    A server goes on reading for a client that just disappears. So the process ends by an exception,
+    which closes its session, with exit code 143. That exception may come in the middle of gRPC's
+    own code and leave a lock of the connection held for ever. When it has not ended the process in
+    time, the sessions are closed through connections of their own, and the process ends at once.
+    """
+    code = 128 + signal.SIGTERM
+
+    def leave_at_last() -> None:
+        time.sleep(UNWINDING_S)
+        release_sessions()
+        os._exit(code)
+
+    def leave(_: int, __: FrameType | None) -> None:
+        Thread(target=leave_at_last, name="tally-leaving", daemon=True).start()
+        sys.exit(code)
+
+    signal.signal(signal.SIGTERM, leave)

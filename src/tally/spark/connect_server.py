@@ -6,13 +6,19 @@ from pathlib import Path
 from typing import Final
 
 from tally.config.servers import SparkSettings
-from tally.spark.class_archive import with_archive
 from tally.spark.connect import REDACTION, REDACTION_KEY
-from tally.spark.driver_log import JAVA_OPTIONS, with_logging
-from tally.spark.java import JAVA_ENVIRONMENT
-from tally.spark.keeper import LOOPBACK, STUCK_S
-from tally.spark.packages import spark_home
-from tally.spark.session import THROUGHPUT, beside, is_local, session_options
+from tally.spark.jars import spark_home
+from tally.spark.java import (
+    JAVA_ENVIRONMENT,
+    JAVA_OPTIONS,
+    LOOPBACK,
+    THROUGHPUT,
+    beside,
+    with_archive,
+    with_logging,
+)
+from tally.spark.keeper import STUCK_S
+from tally.spark.session import is_local, session_options
 
 # Spark keeps the history of 1,000 queries with their plans, although nothing shows it: 60 MB.
 _SHORT_HISTORY: Final = {
@@ -62,7 +68,7 @@ def server_command(
         JAVA_OPTIONS: with_logging(flags),
         "spark.local.dir": str(scratch),
         "spark.python.daemon.module": _DAEMON,
-        # Tells of tasks that go on after they were cancelled: the keeper reads it in the log.
+        # Reports tasks that go on after they were cancelled: the keeper reads it in the log.
         "spark.task.reaper.enabled": "true",
         "spark.task.reaper.killTimeout": f"{stuck_s}s",
         # By default Spark goes on for a driver that is gone for five minutes.

@@ -19,11 +19,11 @@ from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError
 from tally.model import OffsetRange
-from tally.spark.deadline import deadline
 from tally.spark.grouping import Grouping, with_parts
-from tally.spark.packages import check_arrow
-from tally.spark.progress import OnRead, watched
+from tally.spark.jars import check_arrow
+from tally.spark.progress import OnRead, deadline, watched
 from tally.spark.reading import collect, read_errors, read_ranges
+from tally.spark.session import session_conf
 
 # The driver's JVM holds the dead letters of two Spark tasks at a time, each about so many bytes,
 # were they spread evenly over the offsets.
@@ -112,7 +112,7 @@ class SparkReader:
                 :meth:`SparkReader.count` does; it is pickled, and so is what it returns. It may be
                 called more than once, also at the same time.
             open_set: Opens what the counted lines of a request are written to in an executor
-                (:class:`tally.spark.task_work.LineSet`); None when they are not kept.
+                (:data:`tally.spark.task_counting.OpenSet`); None when they are not kept.
 
         Yields:
             For each request what the work has returned, or the :class:`tally.errors.TallyError`
@@ -124,16 +124,16 @@ class SparkReader:
             PackageMissingError: PyArrow is not installed.
         """
         check_arrow()
-        from tally.spark.task_counting import TaskCounting  # noqa: PLC0415 - needs Arrow
+        from tally.spark.task_counting import TaskWork, count_in_tasks  # noqa: PLC0415 - needs Arrow
 
         ranges = [r.ranges[0] for r in requests]
-        counting = TaskCounting(session=self.session, kafka=self.kafka, spool_dir=self.spool_dir)
+        task = TaskWork(requests=requests, work=work, spool_dir=self.spool_dir, open_set=open_set)
         with (
             deadline(self.session, requests[0].pipeline.patience_s),
             watched(self.session, sum(r.offsets for r in ranges), self.on_read),
             read_errors(ranges),
         ):
-            yield from counting.outcomes(requests, work, open_set)
+            yield from count_in_tasks(self.session, self.kafka, task)
 
     def _read(
         self,
@@ -154,7 +154,11 @@ class SparkReader:
             in_parts=request.is_recount,
             is_small=offsets <= _GROUPS_PER_TASK,
         )
-        with _divided(self.session, offsets):
+        # The groups come in parts that the driver can hold, even if no two lines share a minute.
+        # Spark joins small parts again, so the usual batch of few minutes comes in one.
+        parts = -(-offsets // _GROUPS_PER_TASK)
+        is_more = parts > int(self.session.conf.get(_PARTS) or parts)
+        with session_conf(self.session, {_PARTS: str(parts)} if is_more else {}):
             for row in self.fetch(grouping.counts(records), ranges):
                 gathering.add(row)
         counts = gathering.counts(dead_letters)
@@ -181,15 +185,13 @@ class SparkReader:
             counts: What the first read found; its dead letters are filled.
         """
         pipeline = request.pipeline
-        totals = {r.partition: counts.totals[r.partition] for r in ranges}
-        found_before = sum(total.malformed for total in totals.values())
-        records = self._records(
-            pipeline, ranges, bytes_max=found_before * pipeline.dead_letter_max_bytes
-        )
+        expected = {r.partition: counts.totals[r.partition].malformed for r in ranges}
+        bytes_max = sum(expected.values()) * pipeline.dead_letter_max_bytes
+        records = self._records(pipeline, ranges, bytes_max=bytes_max)
         grouping = Grouping.of(pipeline, {r.partition.topic for r in ranges})
         letters = grouping.malformed(records, pipeline.dead_letter_max_bytes)
-        found = dict.fromkeys(totals, 0)
-        known = {(partition.topic, partition.partition): partition for partition in totals}
+        found = dict.fromkeys(expected, 0)
+        known = {(partition.topic, partition.partition): partition for partition in expected}
         # By position: a row looks for the name of a field each time.
         for topic, number, offset, reason, value, value_bytes in self.fetch(letters, ranges):
             partition = known[topic, number]
@@ -203,7 +205,7 @@ class SparkReader:
                     value_bytes=value_bytes,
                 )
             )
-        wrong = [str(p) for p, total in totals.items() if found[p] != total.malformed]
+        wrong = [str(p) for p, malformed in expected.items() if found[p] != malformed]
         # A recount compares them one by one, and says which are gone.
         if wrong and not request.is_recount:
             raise DataLossError(
@@ -211,20 +213,3 @@ class SparkReader:
                 "all there when they were read again",
                 next_step=f"tally plan {pipeline.name} looks at what Kafka still holds",
             )
-
-
-@contextmanager
-def _divided(spark: SparkSession, offsets: int) -> Iterator[None]:
-    """Let the groups come in parts that the driver can hold, even if no two lines share a minute.
-
-    Spark joins small parts again, up to the size that :data:`tally.spark.session.SESSION_DEFAULTS`
-    says, so the usual batch of few minutes comes in one. The session is left as it was.
-    """
-    before, wanted = spark.conf.get(_PARTS), -(-offsets // _GROUPS_PER_TASK)
-    if before is not None and int(before) < wanted:
-        spark.conf.set(_PARTS, str(wanted))
-    try:
-        yield
-    finally:
-        if before is not None:
-            spark.conf.set(_PARTS, before)

@@ -1,15 +1,14 @@
 """The records of planned ranges as frames: their counts, and those that are malformed.
 
-The counts are grouped twice. First by the key of the time (:mod:`tally.spark.time_key`), which is
-cheap to find in every record; then, after calendar and clock were asked once for each key, by
-minute. Few rows reach the second grouping, and those of a small batch reach it in one task, without
-another exchange.
+The counts are grouped twice. First by the key of the time, which is cheap to find in every record
+(:class:`tally.spark.parsed_line.TimeKey`); then, after calendar and clock were asked once for each
+key, by minute. Few rows reach the second grouping, and those of a small batch reach it in one task,
+without another exchange.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import TypedDict
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
@@ -19,16 +18,8 @@ from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.sums import Sum, sums_of_groups, sums_of_records
 from tally.config.pipeline import Pipeline
 from tally.model import OffsetRange
-from tally.spark.arrow_types import arrow_schema, nullable
-from tally.spark.line_columns import LineKeys, LineReader, Selection
-from tally.spark.stages import Stages
-
-
-class _OfRecord(TypedDict):
-    """What Kafka knows of a record, as :class:`LineReader` is told."""
-
-    record: Mapping[str, Column]
-    record_time: Column
+from tally.spark.expressions import Stages
+from tally.spark.line_columns import Line, LineReader
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,18 +54,15 @@ class Grouping:
             is_small: Whether one task can hold all groups.
         """
         aggregate = Aggregate.of(pipeline)
-        selection = Selection(
+        reader = LineReader(
+            line_format=pipeline.format,
+            levels=pipeline.levels,
+            rule=pipeline.time_rule,
             filters=pipeline.filter,
             labels=aggregate.labels,
             label_chars=aggregate.label_chars,
             leaves_continuations=pipeline.leaves_continuations,
             row_key=pipeline.row_key,
-        )
-        reader = LineReader(
-            line_format=pipeline.format,
-            levels=pipeline.levels,
-            rule=pipeline.time_rule,
-            selection=selection,
             each=in_parts,
         )
         topic = next(iter(topics)) if len(topics) == 1 else None
@@ -88,7 +76,7 @@ class Grouping:
         The minute is null for records that are not counted. Beside the keys there is what
         :func:`tally.aggregates.sums.sums_of_groups` names.
         """
-        line = self._line_keys()
+        line = self._line()
         by_key = self._by_key(self._keyed(records, line))
         groups = self._groups(by_key.coalesce(1) if self.is_small else by_key, line)
         by_minute = groups.groupBy(*self.places, "minute", *self.aggregate.label_columns).agg(
@@ -102,35 +90,31 @@ class Grouping:
         """The groups of :meth:`Grouping.counts`, within each Spark task and without an exchange.
 
         Several rows may be of one minute: whoever reads them adds them up. The last row of each
-        task tells that these are all (:class:`tally.spark.task_groups.Whole`).
+        task shows that these are all (:func:`tally.spark.task_groups.with_end`).
 
         Args:
             together: Records of ranges, one in each task; Arrow groups them, in Python.
             apart: Records of one range each; Spark groups them. Each takes a plan of its own.
         """
-        from tally.spark.task_groups import Whole, add_up, unchanged  # noqa: PLC0415 - needs Arrow
+        from tally.spark.task_groups import add_up, whole  # noqa: PLC0415 - needs Arrow
 
-        line = self._line_keys()
+        line = self._line()
         # What is one partition to Spark, it groups without an exchange.
         large = [self._keyed(records.coalesce(1), line) for records in apart]
         small = [] if together is None else [self._keyed(together, line)]
-        of = (large + small)[0].schema
+        types = (large + small)[0].schema
         sums = sums_of_records(self.aggregate)
-        schema = nullable(
-            [of[name] for name in self._keys]
-            + [StructField(s.name, of[s.of].dataType) for s in sums]
-        )
-        schema_of_arrow = arrow_schema(schema)
+        columns = [types[name] for name in self._keys]
+        columns += [StructField(s.name, types[s.of].dataType) for s in sums]
         by_key = []
         if large:
-            groups = reduce(DataFrame.unionAll, [self._by_key(keyed) for keyed in large])
-            by_key.append(groups.mapInArrow(Whole(unchanged, schema_of_arrow), schema))
+            by_key.append(whole(reduce(DataFrame.unionAll, map(self._by_key, large)), columns))
         for keyed in small:
             # Unlike an aggregation, Python gets each column that is there.
             needed = keyed.select(*self._keys, *dict.fromkeys(s.of for s in sums))
             keys = [key for key in self._keys if key not in self.places]
             add = partial(add_up, places=self.places, keys=keys, sums=sums)
-            by_key.append(needed.mapInArrow(Whole(add, schema_of_arrow), schema))
+            by_key.append(whole(needed, columns, add))
         return self._groups(reduce(DataFrame.unionAll, by_key), line)
 
     def judged_in_tasks(
@@ -146,9 +130,20 @@ class Grouping:
             bytes_max: Bytes of a malformed record that are kept.
             keeps: Whether counted lines have their whole ``value``, too, and ``key_digest``.
         """
-        from tally.spark.task_groups import Whole, unchanged  # noqa: PLC0415 - as above
+        from tally.spark.task_groups import whole  # noqa: PLC0415 - as above
 
-        line = self.reader.judged(F.col("value"), **self._of_record())
+        judged = self._judged(records, bytes_max, keeps=keeps)
+        return whole(judged, judged.schema.fields)
+
+    def malformed(self, records: DataFrame, bytes_max: int) -> DataFrame:
+        """The malformed records, each with its reason and the first bytes of its value."""
+        judged = self._judged(records, bytes_max).where(F.col("reason").isNotNull())
+        offset = F.col("first_offset").alias("offset")
+        topic = self._topic().alias("topic")
+        return judged.select(topic, "partition", offset, "reason", "value", "value_bytes")
+
+    def _judged(self, records: DataFrame, bytes_max: int, *, keeps: bool = False) -> DataFrame:
+        line = self._line()
         reason = line.stages.add(line.malformed_reason)
         is_malformed = reason.isNotNull()
         only = partial(F.when, is_malformed)
@@ -156,13 +151,13 @@ class Grouping:
         more = []
         if keeps:
             value = value.when(line.minute.isNotNull(), F.col("value"))
-            digest = F.lit(None).cast("binary") if line.key_digest is None else line.key_digest
-            more.append(digest.alias("key_digest"))
+            more.append(line.key_digest.alias("key_digest"))
         if self.aggregate.has_bytes:
             more.append(_octets().alias("bytes"))
         if self.aggregate.labels:
             more += [F.col("timestamp").cast("long").alias(n) for n in ("first_s", "last_s")]
-        judged = line.stages.applied(records).select(
+        return line.stages.select(
+            records,
             *self.places,
             line.minute.alias("minute"),
             *self._named_labels(line.labels),
@@ -178,30 +173,35 @@ class Grouping:
             value.alias("value"),
             only(F.octet_length("value")).alias("value_bytes"),
         )
-        schema = nullable(judged.schema.fields)
-        return judged.mapInArrow(Whole(unchanged, arrow_schema(schema)), schema)
 
-    def _line_keys(self) -> LineKeys:
-        return self.reader.keys(F.col("value"), **self._of_record())
+    def _line(self) -> Line:
+        """What the reader makes of a record of Kafka's."""
+        record = {
+            "topic": self._topic(),
+            "partition": F.col("partition").cast("string"),
+            "key": F.col("key").cast("string"),
+        }
+        return self.reader.read(F.col("value"), record=record, record_time=F.col("timestamp"))
 
     def _by_key(self, keyed: DataFrame) -> DataFrame:
         """The groups of records with the same key."""
         return keyed.groupBy(*self._keys).agg(*_added(sums_of_records(self.aggregate)))
 
-    def _keyed(self, records: DataFrame, line: LineKeys) -> DataFrame:
+    def _keyed(self, records: DataFrame, line: Line) -> DataFrame:
         """What the records are grouped by first, and what is added up of them."""
         more = []
         if self.aggregate.has_bytes:
             more.append(_octets().alias("octets"))
         if self.aggregate.labels:
             more.append(F.col("timestamp"))
-        return line.stages.applied(records).select(
+        return line.stages.select(
+            records,
             *self.places,
             "offset",
-            line.key.alias("key"),
+            line.key.of_record.alias("key"),
             line.is_counted.alias("is_counted"),
             line.continues.alias("continues"),
-            *self._named_labels(line.labels),
+            *self._named_labels(line.key_labels),
             *more,
         )
 
@@ -211,22 +211,23 @@ class Grouping:
     @property
     def _keys(self) -> tuple[str, ...]:
         # Spark would hash a constant, too, for each record.
-        continues = ("continues",) if self.reader.selection.leaves_continuations else ()
+        continues = ("continues",) if self.reader.leaves_continuations else ()
         return (*self.places, "key", "is_counted", *continues, *self.aggregate.label_columns)
 
-    def _groups(self, by_key: DataFrame, line: LineKeys) -> DataFrame:
+    def _groups(self, by_key: DataFrame, line: Line) -> DataFrame:
         """The groups of a key with their minute, in the columns that are added up next."""
         stages = Stages()
-        minute_of_key = stages.add(line.minute(F.col("key"), stages))
+        minute_of_key = stages.add(line.key.minute(F.col("key"), stages))
         is_read = minute_of_key.isNotNull()
         continues = line.continues
-        if self.reader.selection.leaves_continuations:
+        if self.reader.leaves_continuations:
             continues = F.col("continues")
         is_malformed = ~is_read & ~continues
         more = [F.col("bytes")] if self.aggregate.has_bytes else []
         if self.aggregate.labels:
             more += [F.col(n).cast("long").alias(f"{n}_s") for n in ("first", "last")]
-        return stages.applied(by_key).select(
+        return stages.select(
+            by_key,
             *self.places,
             F.when(F.col("is_counted"), minute_of_key).alias("minute"),
             *(F.when(is_read, F.col(n)).alias(n) for n in self.aggregate.label_columns),
@@ -240,25 +241,6 @@ class Grouping:
             *more,
         )
 
-    def malformed(self, records: DataFrame, bytes_max: int) -> DataFrame:
-        """The malformed records, each with its reason and the first bytes of its value."""
-        line = self.reader.judged(F.col("value"), **self._of_record())
-        judged = line.stages.applied(records).select(
-            self._topic().alias("topic"),
-            "partition",
-            "offset",
-            "value",
-            line.malformed_reason.alias("reason"),
-        )
-        return judged.where(F.col("reason").isNotNull()).select(
-            "topic",
-            "partition",
-            "offset",
-            "reason",
-            F.substring("value", 1, bytes_max).alias("value"),
-            F.octet_length("value").alias("value_bytes"),
-        )
-
     @property
     def places(self) -> tuple[str, ...]:
         """Columns that name a record's partition, and its part where there are any."""
@@ -267,16 +249,6 @@ class Grouping:
 
     def _topic(self) -> Column:
         return F.col("topic") if self.topic is None else F.lit(self.topic)
-
-    def _of_record(self) -> _OfRecord:
-        return {
-            "record": {
-                "topic": self._topic(),
-                "partition": F.col("partition").cast("string"),
-                "key": F.col("key").cast("string"),
-            },
-            "record_time": F.col("timestamp"),
-        }
 
 
 def with_parts(records: DataFrame, parts: Sequence[OffsetRange]) -> DataFrame:

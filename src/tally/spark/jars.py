@@ -1,7 +1,8 @@
-"""Jars by exact version: fetched by Ivy, checked against committed checksums.
+"""What is installed for Spark: Python packages, and jars by exact version.
 
-The folder of a configuration exists only once all that is in it has been checked, so its
-existence proves the check. Its name has a digest of the checksums: another list, another folder.
+Ivy fetches the jars; they are checked against committed checksums. No package is imported. The
+folder of a configuration exists only once all that is in it has been checked, so its existence
+proves the check. Its name has a digest of the checksums: another list, another folder.
 """
 
 import hashlib
@@ -19,6 +20,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final
 
+from tally.config.servers import SparkSettings
 from tally.errors import JarsMissingError, PackageMissingError, UsageError
 from tally.spark.java import JAVA_ENVIRONMENT, java
 
@@ -28,6 +30,8 @@ Announce = Callable[[str], None]
 PATTERN = "fetched/[conf]/[artifact]-[revision](-[classifier]).[ext]"
 STEPS: Final = 5
 """How many times a download says how far it is."""
+_DRIVER: Final = ("pyspark", "py4j")
+_CONNECT: Final = ("pyspark", "grpc", "pandas", "pyarrow")
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,50 @@ CONNECTOR: Final = JarList(
     resources.files("tally.spark") / "connector", {"spark": "Spark's Kafka connector (13 MB)"}
 )
 """Spark's Kafka connector with its dependencies, for the PySpark of the extra ``spark``."""
+
+
+def check_packages(settings: SparkSettings) -> None:
+    """Raise unless this Python has the packages to start Spark, or to use a Connect server.
+
+    Raises:
+        PackageMissingError: A package is not installed; it says which, and how to install it.
+    """
+    extra, modules = ("connect", _CONNECT) if settings.is_connect else ("spark", _DRIVER)
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing:
+        raise PackageMissingError(
+            f"spark.master is {settings.master}, and this Python has no {', '.join(missing)}",
+            next_step=f"pip install 'kafka-tally[{extra}]'",
+        )
+
+
+def check_arrow() -> None:
+    """Raise unless this Python can work on records within a Spark task.
+
+    Raises:
+        PackageMissingError: It has no PyArrow.
+    """
+    if importlib.util.find_spec("pyarrow") is None:
+        raise PackageMissingError(
+            'delivery = "partition" needs PyArrow, which this Python does not have',
+            next_step="pip install 'kafka-tally[connect]', here and in the executors' Python",
+        )
+
+
+def spark_home() -> Path:
+    """The folder of the installed PySpark, with the programs that start its JVM.
+
+    Raises:
+        PackageMissingError: It is not installed, or only as a client of a Connect server.
+    """
+    spec = importlib.util.find_spec("pyspark")
+    home = None if spec is None or spec.origin is None else Path(spec.origin).parent
+    if home is None or not (home / "bin" / "spark-submit").is_file():
+        raise PackageMissingError(
+            "PySpark with its JVM is not installed in this Python",
+            next_step="pip install 'kafka-tally[spark]'",
+        )
+    return home
 
 
 def install_connector(folder: Path, announce: Announce) -> list[Path]:
@@ -89,11 +137,8 @@ def install_connector(folder: Path, announce: Announce) -> list[Path]:
 
 def folder_checksums(folder: Path) -> dict[str, str]:
     """The SHA-256 of each file in ``folder`` by name."""
-    found = {}
-    for path in sorted(p for p in folder.iterdir() if p.is_file()):
-        with path.open("rb") as stream:
-            found[path.name] = hashlib.file_digest(stream, "sha256").hexdigest()
-    return found
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def check(folder: Path, expected: Mapping[str, str]) -> None:
@@ -105,11 +150,8 @@ def check(folder: Path, expected: Mapping[str, str]) -> None:
     found = folder_checksums(folder)
     wrong = [f"{name} is missing" for name in sorted(expected.keys() - found.keys())]
     wrong += [f"{name} is not in the list" for name in sorted(found.keys() - expected.keys())]
-    wrong += [
-        f"{name} has {found[name]} instead of {expected[name]}"
-        for name in sorted(expected.keys() & found.keys())
-        if found[name] != expected[name]
-    ]
+    differing = [name for name in sorted(expected.keys() & found) if found[name] != expected[name]]
+    wrong += [f"{name} has {found[name]} instead of {expected[name]}" for name in differing]
     if wrong:
         raise JarsMissingError(
             f"the jars in {folder} are not the ones in jars.sha256: {'; '.join(wrong)}",
@@ -168,7 +210,7 @@ class Jars:
                 java(),
                 "-XX:-UsePerfData",
                 f"-Divy.default.ivy.user.dir={self._work}",
-                *("-jar", str(ivy_jar()), "-ivy", str(ivy_file)),
+                *("-jar", str(next(spark_home().glob("jars/ivy-*.jar"))), "-ivy", str(ivy_file)),
                 *("-confs", configuration, "-retrieve", PATTERN),
             ]
             self._run(argv, configuration, announce)
@@ -176,7 +218,10 @@ class Jars:
 
     def _run(self, argv: list[str], configuration: str, announce: Announce) -> None:
         last: deque[str] = deque(maxlen=15)
-        total = len(self._wanted.checksums[configuration])
+        title, total = (
+            self._wanted.titles[configuration],
+            len(self._wanted.checksums[configuration]),
+        )
         steps = {total * step // STEPS for step in range(1, STEPS + 1)}
         loaded = 0
         with subprocess.Popen(
@@ -191,11 +236,9 @@ class Jars:
             try:
                 for line in process.stdout or ():
                     last.append(line.rstrip())
-                    if is_download(line):
-                        loaded += 1
-                        if loaded in steps:
-                            title = self._wanted.titles[configuration]
-                            announce(f"{title}: {loaded} of {total} jars downloaded")
+                    loaded += is_download(line)
+                    if is_download(line) and loaded in steps:
+                        announce(f"{title}: {loaded} of {total} jars downloaded")
             except BaseException:
                 process.kill()
                 raise
@@ -209,16 +252,3 @@ class Jars:
 def is_download(line: str) -> bool:
     """Whether a line of Ivy's output says that a jar has arrived."""
     return "[SUCCESSFUL ]" in line and ".jar" in line
-
-
-def ivy_jar() -> Path:
-    """The Ivy that PySpark ships."""
-    spec = importlib.util.find_spec("pyspark")
-    if spec is not None and spec.origin is not None:
-        found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar"))
-        if found:
-            return found[-1]
-    raise PackageMissingError(
-        "PySpark, whose Ivy fetches the jars, is not installed in this Python",
-        next_step="pip install 'kafka-tally[spark]'",
-    )

@@ -1,17 +1,53 @@
-"""The machine's Java: Kafka, Spark and Ivy run on it."""
+"""The JVM of Spark on this machine: which Java, its options, its log and its temporary files.
 
+Kafka and Ivy run on the same Java. Needs no package but Tally: the set-up asks for Java first.
+"""
+
+import atexit
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from tally.errors import StackError
+from tally.leftovers import new_folder
 
-OLDEST = 17
-JAVA_ENVIRONMENT = {"LC_ALL": "C.UTF-8"}
+if TYPE_CHECKING:
+    from tally.config.servers import SparkSettings
+
+OLDEST: Final = 17
+JAVA_ENVIRONMENT: Final = {"LC_ALL": "C.UTF-8"}
 """Java encodes file names as the locale says: in the C locale it finds no folder with an umlaut."""
-_NEXT_STEP = (
+LOOPBACK: Final = "127.0.0.1"
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+LOCAL_DIR: Final = "spark.local.dir"
+LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+
+# Flags of the driver's JVM for a small batch, which ends before an optimising compiler or a
+# parallel collector is worth its start (docs/performance.md has the measurement).
+QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_START_OFFSETS_MAX: Final = 1_000_000
+
+# Reading makes many short-lived objects: this collector, with much room for them, takes less time
+# than Java's default one (docs/performance.md has the measurement).
+THROUGHPUT: Final = "-XX:+UseParallelGC -XX:NewRatio=1"
+_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
+_OF_COLLECTOR: Final = re.compile(rf"\s*(?:{_COLLECTOR.pattern}|-XX:NewRatio=\d+)")
+_JAVA_VARIABLES: Final = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+
+# An archive of classes of another version of Java, or for another class path, is nothing to warn
+# about; a damaged one must not end the JVM.
+SILENT_ARCHIVE: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+
+# Spark's launcher asks for a module of Java that is not final yet, and Java warns about it.
+_INCUBATOR: Final = b"WARNING: Using incubator modules: jdk.incubator.vector"
+
+_NEXT_STEP: Final = (
     f"install Java {OLDEST} or newer (Debian and Ubuntu: apt-get install "
     "openjdk-17-jre-headless) or point JAVA_HOME at one"
 )
@@ -46,3 +82,121 @@ def major_version(text: str) -> int | None:
     """
     found = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(found[1]) if found else None
+
+
+def driver_flags(offsets: int) -> str:
+    """Flags for the JVM of a driver that reads this number of offsets; may be empty."""
+    return beside(QUICK_START if offsets <= QUICK_START_OFFSETS_MAX else THROUGHPUT)
+
+
+def with_throughput(options: Mapping[str, str]) -> dict[str, str]:
+    """Spark's configuration with a collector for long reads, unless one was chosen.
+
+    Args:
+        options: Of a session whose JVM starts here.
+    """
+    own = options.get(JAVA_OPTIONS, "")
+    flags = f"{beside(THROUGHPUT, own)} {own}".strip()
+    return {**options, JAVA_OPTIONS: flags} if flags else dict(options)
+
+
+def beside(flags: str, own: str = "") -> str:
+    """Flags of Tally's for a JVM, without their collector where another one was chosen.
+
+    Java does not start with two of them.
+
+    Args:
+        flags: Tally's.
+        own: Other flags of the same JVM; variables of the environment count as well.
+    """
+    others = [own, *(os.environ.get(name, "") for name in _JAVA_VARIABLES)]
+    is_chosen = any(map(_COLLECTOR.search, others))
+    return _OF_COLLECTOR.sub("", flags).strip() if is_chosen else flags
+
+
+def with_logging(options: str) -> str:
+    """Java options with Tally's configuration of the log, unless they have one.
+
+    It lets warnings and errors through, without those of every start.
+
+    Args:
+        options: The Java options; may be empty.
+    """
+    if "log4j" in options:
+        return options
+    return f'{options} "-Dlog4j2.configurationFile={LOGGING.as_uri()}"'.strip()
+
+
+def quiet(settings: "SparkSettings", options: str) -> "SparkSettings":
+    """The settings with a log that suits a terminal, unless they configure logging themselves.
+
+    Args:
+        settings: How Spark is started.
+        options: The Java options to which the logging option is added.
+    """
+    if "log4j" in options:
+        return settings
+    conf = {**settings.conf, JAVA_OPTIONS: with_logging(options)}
+    return settings.model_copy(update={"conf": conf})
+
+
+def is_noise(line: bytes) -> bool:
+    """Whether a line of the JVM's stderr, which its log does not govern, says nothing."""
+    return line.rstrip() == _INCUBATOR
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for temporary files, deleted at the end; after a SIGKILL the next call deletes it.
+
+    Raises:
+        ConfigError: The user's temporary folder is not the user's alone.
+        UnwritableError: It is full, or cannot be written.
+    """
+    path = new_folder("spark")
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@cache
+def folder_of_process() -> Path:
+    """The folder of this process, as long as it lives: a JVM outlives its Spark session.
+
+    Raises:
+        ConfigError: As :func:`scratch_folder`.
+    """
+    path = new_folder("spark")
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
+def with_scratch(options: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Spark's configuration with its temporary files in a folder, unless it names another one.
+
+    Args:
+        options: Spark's configuration.
+        folder: The folder.
+    """
+    flags = options.get(JAVA_OPTIONS, "")
+    if "java.io.tmpdir" not in flags:
+        flags = f'{flags} "-Djava.io.tmpdir={folder}"'.strip()
+    return {LOCAL_DIR: str(folder), **options, JAVA_OPTIONS: flags}
+
+
+def with_archive(options: Mapping[str, str], settings: "SparkSettings") -> dict[str, str]:
+    """Spark's configuration with the archive of classes for the driver's JVM, if there is one.
+
+    :mod:`tally.spark.class_archive` makes it.
+
+    Args:
+        options: Spark's configuration; Java options that name an archive of their own stay.
+        settings: The jars beside which the archive lies.
+    """
+    flags, folder = options.get(JAVA_OPTIONS, ""), settings.jars_dir
+    archive = None if folder is None else next(folder.absolute().glob("classes-*.jsa"), None)
+    if archive is None or re.search("-Xshare|SharedArchiveFile|ArchiveClassesAtExit", flags):
+        return dict(options)
+    ours = f'{SILENT_ARCHIVE} -XX:+VerifySharedSpaces "-XX:SharedArchiveFile={archive}"'
+    return {**options, JAVA_OPTIONS: f"{flags} {ours}".strip()}

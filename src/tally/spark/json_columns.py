@@ -4,27 +4,18 @@
 that a later duplicate of another type should replace, and prints numbers as 64-bit floats.
 """
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
-from tally.config.labels import LEVEL
-from tally.lines.format import LineFormat
-from tally.lines.json_fields import JsonPath
+from tally.config.names import LEVEL
+from tally.lines.format import JsonPath
 from tally.lines.options import Accepted, LineOptions
-from tally.spark.expressions import all_of, any_of, binary, usual_blanks, valid_text
-from tally.spark.parsed_line import JudgedLine, ParsedLine, why_malformed
-from tally.spark.time_columns import (
-    TimeColumns,
-    TimeReader,
-    behind_time,
-    is_normalised,
-    is_out_of_range,
-    literal_checks,
-    normalised,
-)
+from tally.spark.expressions import REPLACED, all_of, any_of, usual_blanks, valid_text
+from tally.spark.parsed_line import ParsedLine
+from tally.spark.time_columns import TimeColumns, behind_time
 
 RECORD_END: Final = "807365129044172659"
 """The digits of a number that follows each record, in an array with it.
@@ -35,56 +26,68 @@ a record without these digits cannot put the number there itself; one that has t
 """
 
 
-def json_line(
-    value: Column, line_format: LineFormat, times: TimeReader, *, needs_level: bool
-) -> ParsedLine:
-    """Take the records in ``value`` apart.
+class JsonLine(ParsedLine):
+    """A JSON document."""
 
-    Args:
-        value: Binary column with the record's bytes.
-        line_format: With JSON fields.
-        times: How the minute follows.
-        needs_level: Whether a line without a level is malformed.
-    """
-    text = times.stages.add(readable(valid_text(value), line_format.options))
-    document = F.concat(F.lit("["), text, F.lit(f",{RECORD_END}]"))
-    parsed = times.stages.add(F.try_parse_json(document))
-    # As JSON a string has its quotes: only the number itself is equal.
-    second = F.to_json(F.try_variant_get(parsed, "$[1]", "variant"))
-    is_whole = all_of([second == RECORD_END, ~F.contains(text, F.lit(RECORD_END))])
-    is_object = F.try_variant_get(parsed, "$[0]", "map<string,variant>").isNotNull()
+    def __post_init__(self) -> None:
+        """Parse it, with :data:`RECORD_END` behind it."""
+        stages = self.times.stages
+        text = stages.add(readable(valid_text(self.value), self.line_format.options))
+        document = F.concat(F.lit("["), text, F.lit(f",{RECORD_END}]"))
+        self._parsed = stages.add(F.try_parse_json(document))
+        # As JSON a string has its quotes: only the number itself is equal.
+        second = F.to_json(F.try_variant_get(self._parsed, "$[1]", "variant"))
+        self._is_whole = all_of([second == RECORD_END, ~F.contains(text, F.lit(RECORD_END))])
+        self._is_object = F.try_variant_get(self._parsed, "$[0]", "map<string,variant>").isNotNull()
 
-    def stated(name: str) -> Column:
-        return F.coalesce(*[_at(parsed, path) for path in line_format.paths_of(name)])
+    def stated_time(self) -> TimeColumns:
+        """What the text of a field starts with, or date and clock with a blank between them."""
+        line_format, stages = self.line_format, self.times.stages
+        texts = [self._stated(name) for name in line_format.time_names]
+        text = texts[0] if len(texts) == 1 else F.array_join(F.array(*texts), " ", "")
+        text = stages.add(usual_blanks(text, line_format.options))
+        behind = partial(behind_time, text, line_format.parsed_time_format)
+        return self.times.stated(text, line_format, behind, whole=False)
 
-    def find(name: str) -> Column:
-        text, default = stated(name), line_format.options.default_level
+    def no_match(self) -> Column:
+        """Whether it is anything but one whole object."""
+        return ~F.coalesce(self._is_whole & self._is_object, F.lit(False))
+
+    def is_line(self) -> list[Column]:
+        """An object before all else: any path of another document has no value."""
+        return [self._is_whole, *([self._is_object] if self.times.rule.from_record else [])]
+
+    def has_level(self) -> Column:
+        """Whether a field of the level has a text."""
+        return F.length(self.field(LEVEL)) > 0
+
+    def is_at_level(self) -> Column:
+        """By the words that are printed; '' stands for the default level."""
+        level = self._stated(LEVEL)
+        return (F.coalesce(level, F.lit("")) if "" in self.levels else level).isin(*self.levels)
+
+    def field(self, name: str) -> Column:
+        """The first of its paths that has a value; a level may have a default one."""
+        text, default = self._stated(name), self.line_format.options.default_level
         if name != LEVEL or not default:
             return text
         return F.coalesce(F.nullif(text, F.lit("")), F.lit(default))
 
-    def judged() -> JudgedLine:
-        if times.rule.from_record:
-            time = times.of_record()
-        else:
-            time = _time([stated(name) for name in line_format.time_names], line_format, times)
-        has_level = [F.length(find(LEVEL)) > 0] if needs_level else []
-        # An object before all else: any path of another document has no value.
-        is_read = [is_whole, is_object] if times.rule.from_record else [is_whole]
-        well_formed = all_of([*is_read, time.exists, time.in_range, *has_level])
-        no_match = ~F.coalesce(is_whole & is_object, F.lit(False))
-        return JudgedLine(
-            reason=why_malformed(value, well_formed=well_formed, no_match=no_match, time=time),
-            well_formed=well_formed,
-            time=time.normal,
-        )
+    def is_written_so(self, text: Column) -> Column:
+        """Nothing was replaced in the record, and no number rounded."""
+        record = valid_text(self.value)
+        is_unchanged = readable(record, self.line_format.options) == record
+        return all_of([is_unchanged, ~F.contains(text, F.lit(REPLACED)), ~text.rlike(_ROUNDED)])
 
-    def is_at(levels: Sequence[str]) -> Column:
-        # '' stands for the default level.
-        level = F.coalesce(stated(LEVEL), F.lit("")) if "" in levels else stated(LEVEL)
-        return level.isin(*levels)
+    def _stated(self, name: str) -> Column:
+        return F.coalesce(*[_at(self._parsed, path) for path in self.line_format.paths_of(name)])
 
-    return ParsedLine(judged=judged, time_key=lambda: judged().time_key, is_at=is_at, fields=find)
+
+# A number of more digits than Spark keeps is read as a double, whose text shows nothing of that; it
+# may be in an array or an object.
+_ROUNDED: Final = (
+    r"^-?([0-9]*\.[0-9]+(E-?[0-9]+)?|Infinity|NaN)$|(?s)^[\[{].*([0-9]\.[0-9]|Infinity|NaN)"
+)
 
 
 def readable(text: Column, options: LineOptions) -> Column:
@@ -127,32 +130,6 @@ _HIGH: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}"
 _LOW: Final = r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF: Final = rf"{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}"
 _BEYOND: Final = r"\\u(?=[0-9a-fA-F]{0,3}[^\x00-\x7f])"
-
-
-def _time(texts: Sequence[Column], line_format: LineFormat, times: TimeReader) -> TimeColumns:
-    """The time that a text starts with, or a date and a clock with a blank between them."""
-    time_format, text = line_format.parsed_time_format, texts[0]
-    if len(texts) > 1:
-        text = F.array_join(F.array(*texts), " ", "")
-    text = times.stages.add(usual_blanks(text, line_format.options))
-    clock = _clock(text, line_format, times)
-    return times.at_offset(clock, behind_time(text, time_format)) if times.rule.by_offset else clock
-
-
-def _clock(text: Column, line_format: LineFormat, times: TimeReader) -> TimeColumns:
-    time_format = line_format.parsed_time_format
-    if not time_format.is_read_by_position:
-        return times.of_text(text, line_format, whole=False)
-    stated = text.cast("binary")
-    normal = times.stages.add(normalised(stated, time_format))
-    after = F.substring(stated, time_format.width + 1, 1)
-    no_digit = (after < binary(b"0")) | (after > binary(b"9"))
-    return TimeColumns(
-        is_missing=F.coalesce(text, F.lit("")) == line_format.absent_time,
-        exists=all_of([*literal_checks(stated, time_format), no_digit, is_normalised(normal)]),
-        in_range=~is_out_of_range(normal),
-        normal=normal,
-    )
 
 
 def _at(parsed: Column, path: JsonPath) -> Column:

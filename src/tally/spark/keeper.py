@@ -17,14 +17,16 @@ from typing import Final
 
 import click
 
-LOOPBACK: Final = "127.0.0.1"
+from tally.spark.java import LOOPBACK
+
 HUNG_S: Final = 60.0
 """Seconds without an answer after which a server counts as hung."""
 STUCK_S: Final = 60
 """Seconds that a cancelled task may go on before the server, or its executor, is replaced."""
 STUCK: Final = b"could not be stopped within"
-"""What Spark's log says of a task that goes on after it was cancelled, as a regular expression may:
-Java's heed no interrupt. Spark itself then ends an executor, but not a driver that is its own."""
+"""What Spark's log reports of a task that goes on after it was cancelled, as a regular expression
+may: Java's heed no interrupt. Spark itself then ends an executor, but not a driver that is its
+own."""
 CHECK_S: Final = 2.0
 ANSWER_S: Final = 5.0
 STOP_S: Final = 10.0
@@ -32,29 +34,17 @@ PAUSE_MAX_S: Final = 30.0
 _START_S: Final = 180.0
 
 
-def main() -> int:
+def main() -> None:
     """Keep a server until SIGTERM."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--hung-s", type=float, default=HUNG_S)
     parser.add_argument("command", nargs="+")
     arguments = parser.parse_args()
-    keep_until_told(arguments.command, arguments.port, hung_s=arguments.hung_s)
-    return 0
+    keep(arguments.command, arguments.port, hung_s=arguments.hung_s)
 
 
-def keep_until_told(
-    command: list[str],
-    port: int,
-    *,
-    hung_s: float = HUNG_S,
-    environment: Mapping[str, str] | None = None,
-) -> None:
-    """Run a program until SIGTERM or SIGINT; arguments as for :func:`keep`."""
-    keep(command, port, told_to_stop(), hung_s=hung_s, environment=environment)
-
-
-def told_to_stop() -> Event:
+def stop_on_signals() -> Event:
     """What SIGTERM and SIGINT set from now on, instead of ending the process."""
     stopping = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -65,22 +55,21 @@ def told_to_stop() -> Event:
 def keep(
     command: list[str],
     port: int,
-    stopping: Event,
     *,
-    hung_s: float,
+    hung_s: float = HUNG_S,
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Run a program until ``stopping`` is set; it is started again whenever it has ended.
+    """Run a program until SIGTERM or SIGINT; it is started again whenever it has ended.
 
     What it writes to its standard error is passed on.
 
     Args:
         command: The program, which listens on the loopback address.
         port: The port on which it answers HTTP/2, as gRPC does.
-        stopping: Ends it.
         hung_s: Seconds without an answer after which it is killed.
         environment: Its environment; this process's by default.
     """
+    stopping = stop_on_signals()
     pause_s = 1.0
     while not stopping.is_set():
         began = time.monotonic()
@@ -94,7 +83,8 @@ def keep(
         if not stopping.is_set():
             lived_s = time.monotonic() - began
             pause_s = 1.0 if lived_s > _START_S else min(2 * pause_s, PAUSE_MAX_S)
-            _say(f"{ended} after {lived_s:.0f} s; it is started again in {pause_s:.0f} s")
+            again = f"it is started again in {pause_s:.0f} s"
+            click.echo(f"keeper: {ended} after {lived_s:.0f} s; {again}")
             stopping.wait(pause_s)
 
 
@@ -111,7 +101,7 @@ def answers(port: int, timeout_s: float = ANSWER_S) -> bool:
 
 
 def _pass_on(server: "subprocess.Popen[bytes]", stuck: Event) -> None:
-    """Copy a server's log to this process's; ``stuck`` is set when it tells of a stuck task."""
+    """Copy a server's log to this process's; ``stuck`` is set when the log reports a stuck task."""
     for line in server.stderr or ():
         with suppress(OSError):  # a full disk: the server must not wait for its log
             sys.stderr.buffer.write(line)
@@ -151,9 +141,5 @@ def end(servers: "Sequence[subprocess.Popen[bytes]]") -> None:
             server.wait()
 
 
-def _say(text: str) -> None:
-    click.echo(f"keeper: {text}")
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -9,39 +9,70 @@ from typing import Final
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from tally.config.pipeline import Pipeline
-from tally.config.reader import DIVIDING
-from tally.config.servers import KafkaSettings
+from tally.config.servers import DIVIDING, KafkaSettings
 from tally.errors import (
     AccessDeniedError,
     ConfigError,
     DataLossError,
     ReadError,
     RecordTimestampError,
+    TallyError,
     UnwritableError,
 )
 from tally.model import OffsetRange
 from tally.spark.errors import sentence_of, spark_errors
 from tally.spark.session import is_remote, reader_options
 
-# Kafka's own errors, as Spark passes them on.
-_DENIED_TEXT: Final = re.compile(
-    r"(?:(?:Topic|Group|Cluster)Authorization|SaslAuthentication)Exception"
-)
-_DAMAGED_TEXT: Final = re.compile(r"CorruptRecordException|Record(?: batch)? .*is corrupt|checksum")
-# Texts in the connector's errors when it cannot serve an offset; it has no error class for that.
-_LOSS_TEXTS: Final = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "data may have been lost")
-# And when a record's timestamp does not fit into its type; the sentence names the record.
-_DISK_FULL_TEXT: Final = "No space left on device"
 _AGAIN: Final = "run it again"
-# A driver that runs out of memory ends at once: what it last says may be any error.
+# A driver that runs out of memory ends at once: its last message may be any error.
 _OR_WITH_LESS: Final = (
     "; where Spark's log says OutOfMemoryError, first read fewer records at once, as "
     'reader = { "kafka.max.poll.records" = "20" } in the section of the pipeline, or give Spark '
     'more memory, as conf = { "spark.driver.memory" = "4g" } in [spark] (on a cluster '
     "spark.executor.memory)"
 )
-_ZONE_TEXT: Final = "INVALID_TIMEZONE"
-_TIMESTAMP_TEXT: Final = re.compile(r"Record at topic .*timestamp value .*overflows[^\n]*")
+
+_Known = tuple[str, type[TallyError], str, str]
+# By what stands in Spark's message; the connector and Kafka have no error classes for most of them.
+_KNOWN: Final[Sequence[_Known]] = (
+    (
+        "KAFKA_DATA_LOSS|OffsetOutOfRange|data may have been lost",
+        DataLossError,
+        "Kafka no longer serves all of {named}: {cause}",
+        "tally plan looks at what Kafka still holds",
+    ),
+    (
+        "(?:(?:Topic|Group|Cluster)Authorization|SaslAuthentication)Exception",
+        AccessDeniedError,
+        "Kafka refuses Spark {named}: {cause}",
+        "grant its user READ on the topic: docs/runbook.md, access-denied",
+    ),
+    (
+        "CorruptRecordException|Record(?: batch)? .*is corrupt|checksum",
+        ReadError,
+        "the bytes that Spark has got of {named} are damaged: {cause}",
+        "run it again; if it stays, look at the disks of the partition's brokers",
+    ),
+    (
+        # A record's timestamp does not fit into its type; the sentence names the record.
+        r"Record at topic .*timestamp value .*overflows[^\n]*",
+        RecordTimestampError,
+        "Spark cannot read {named}: {found}",
+        "docs/runbook.md, record-timestamp, says how to go on without the record",
+    ),
+    (
+        "No space left on device",
+        UnwritableError,
+        "Spark cannot write temporary files while it reads {named}: {cause}",
+        "free space there, or set spark.local.dir in spark.conf",
+    ),
+    (
+        "INVALID_TIMEZONE",
+        ConfigError,
+        "pipeline's time_zone: Spark's Java does not know it: {cause}",
+        "update Java's time zones, or name another zone of the same clock",
+    ),
+)
 
 
 def read_ranges(
@@ -113,36 +144,10 @@ def read_errors(ranges: Sequence[OffsetRange]) -> Iterator[None]:
     except spark_errors() as error:
         message = _message(error)
         cause, named = _first_cause(message), ", ".join(map(str, ranges))
-        if any(sign in message for sign in _LOSS_TEXTS):
-            raise DataLossError(
-                f"Kafka no longer serves all of {named}: {cause}",
-                next_step="tally plan looks at what Kafka still holds",
-            ) from error
-        if _DENIED_TEXT.search(message):
-            raise AccessDeniedError(
-                f"Kafka refuses Spark {named}: {cause}",
-                next_step="grant its user READ on the topic: docs/runbook.md, access-denied",
-            ) from error
-        if _DAMAGED_TEXT.search(message):
-            raise ReadError(
-                f"the bytes that Spark has got of {named} are damaged: {cause}",
-                next_step="run it again; if it stays, look at the disks of the partition's brokers",
-            ) from error
-        if sentence := _TIMESTAMP_TEXT.search(message):
-            raise RecordTimestampError(
-                f"Spark cannot read {named}: {sentence[0]}",
-                next_step="docs/runbook.md, record-timestamp, says how to go on without the record",
-            ) from error
-        if _DISK_FULL_TEXT in message:
-            raise UnwritableError(
-                f"Spark cannot write temporary files while it reads {named}: {cause}",
-                next_step="free space there, or set spark.local.dir in spark.conf",
-            ) from error
-        if _ZONE_TEXT in message:
-            raise ConfigError(
-                f"pipeline's time_zone: Spark's Java does not know it: {cause}",
-                next_step="update Java's time zones, or name another zone of the same clock",
-            ) from error
+        for sign, kind, text, next_step in _KNOWN:
+            if found := re.search(sign, message):
+                what = text.format(named=named, cause=cause, found=found[0])
+                raise kind(what, next_step=next_step) from error
         raise ReadError(
             f"Spark could not read {named or 'the lines'}: {cause}",
             next_step=_AGAIN + (_OR_WITH_LESS if ranges else ""),

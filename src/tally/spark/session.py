@@ -6,7 +6,6 @@ needed.
 
 import logging
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,31 +17,23 @@ from pyspark.sql import SparkSession
 from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings, SparkSettings
 from tally.errors import JarsMissingError, SparkUnavailableError
-from tally.spark.class_archive import with_archive
-from tally.spark.driver_log import JAVA_OPTIONS
 from tally.spark.errors import sentence_of, spark_errors
-from tally.spark.java import java
-from tally.spark.keeper import LOOPBACK
-from tally.spark.packages import check_packages
-from tally.spark.scratch import folder_of_process, with_scratch
+from tally.spark.jars import check_packages
+from tally.spark.java import (
+    LOOPBACK,
+    folder_of_process,
+    java,
+    with_archive,
+    with_scratch,
+    with_throughput,
+)
 
 log = logging.getLogger(__name__)
 
 CONNECTOR_JAR: Final = "spark-sql-kafka-0-10_2.13-*.jar"
 KAFKA_SOURCE: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
-# Flags of the driver's JVM for a small batch, which ends before an optimising compiler or a
-# parallel collector is worth its start (docs/performance.md has the measurement).
-QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-QUICK_START_OFFSETS_MAX: Final = 1_000_000
-
-# Reading makes many short-lived objects: this collector, with much room for them, takes less time
-# than Java's default one (docs/performance.md has the measurement).
-THROUGHPUT: Final = "-XX:+UseParallelGC -XX:NewRatio=1"
-_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
-_OF_COLLECTOR: Final = re.compile(rf"\s*(?:{_COLLECTOR.pattern}|-XX:NewRatio=\d+)")
 _PYTHON: Final = "PYSPARK_PYTHON"
-_JAVA_VARIABLES: Final = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
 # How long an executor waits for the records of its range, in milliseconds: Spark's default of two
 # minutes is longer than the interval of a batch.
@@ -186,6 +177,19 @@ def spark_session(
         _stop(session)
 
 
+@contextmanager
+def session_conf(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Options of a session inside the block; it is left as it was."""
+    before = {key: session.conf.get(key) or "" for key in values}
+    try:
+        for key, value in values.items():
+            session.conf.set(key, value)
+        yield
+    finally:
+        for key, value in before.items():
+            session.conf.set(key, value)
+
+
 def _started(builder: SparkSession.Builder, master: str) -> SparkSession:
     try:
         return builder.getOrCreate()
@@ -219,36 +223,6 @@ def _forget_dead_jvm() -> bool:
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - see above
     SparkContext._active_spark_context = None  # noqa: SLF001 - see above
     return True
-
-
-def driver_flags(offsets: int) -> str:
-    """Flags for the JVM of a driver that reads this number of offsets; may be empty."""
-    return beside(QUICK_START if offsets <= QUICK_START_OFFSETS_MAX else THROUGHPUT)
-
-
-def with_throughput(options: Mapping[str, str]) -> dict[str, str]:
-    """The options with a collector for long reads, unless one was chosen.
-
-    Args:
-        options: Of a session whose JVM starts here.
-    """
-    own = options.get(JAVA_OPTIONS, "")
-    flags = f"{beside(THROUGHPUT, own)} {own}".strip()
-    return {**options, JAVA_OPTIONS: flags} if flags else dict(options)
-
-
-def beside(flags: str, own: str = "") -> str:
-    """Flags of Tally's for a JVM, without their collector where another one was chosen.
-
-    Java does not start with two of them.
-
-    Args:
-        flags: Tally's.
-        own: Other flags of the same JVM; variables of the environment count as well.
-    """
-    others = [own, *(os.environ.get(name, "") for name in _JAVA_VARIABLES)]
-    is_chosen = any(map(_COLLECTOR.search, others))
-    return _OF_COLLECTOR.sub("", flags).strip() if is_chosen else flags
 
 
 def _submitted_master() -> str | None:

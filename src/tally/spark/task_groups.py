@@ -4,11 +4,14 @@ Runs in the Python workers of Spark's executors.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
 from tally.aggregates.sums import Sum
 from tally.errors import ReadError
@@ -21,67 +24,65 @@ _ROWS_AT_ONCE: Final = 10_000
 _FUNCTIONS: Final = {"count": "count_all", "sum": "sum", "min": "min", "max": "max"}
 
 
+Step = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What a task does with its rows."""
+
 END: Final = "records"
 """The column that is null in the row behind the last one, and in no other."""
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """A step of a task whose output tells the next step that it is whole.
+def with_end(
+    batches: Iterable[pa.RecordBatch], *, schema: pa.Schema, step: Step = iter
+) -> Iterator[pa.RecordBatch]:
+    """A step of a task, whose output tells the next step that it is whole.
 
     The end of a Python worker's input does not say that all of it came. When the JVM's side of the
     task fails or is killed, the worker sees an end like any other, goes on, and could commit a part
     of a range. But nothing that it yields from then on is passed on, as the thread that would do so
     has ended. So this step yields a row of nulls behind its output, and where the next step gets
     that row, this one has got all of its input.
-    """
-
-    step: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
-    """What is done with the input; picklable."""
-    schema: pa.Schema
-    """Of what it yields; one column is :data:`END`."""
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the output, and the row behind it."""
-        for batch in self.step(batches):
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
-        yield pa.RecordBatch.from_arrays(
-            [pa.nulls(1, field.type) for field in self.schema], schema=self.schema
-        )
-
-
-class Input:
-    """The input of a step behind one that is :class:`Whole`.
 
     Args:
-        batches: With the row behind the last one.
+        batches: The input.
+        schema: Of the output; one column is :data:`END`.
+        step: What is done with the input; picklable.
     """
-
-    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self._is_whole = False
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """The rows, without the one behind them.
-
-        Raises:
-            ReadError: At the end, if they are not all.
-        """
-        for batch in self._batches:
-            is_row = pc.is_valid(batch.column(END))
-            self._is_whole |= pc.all(is_row).as_py() is False  # of an empty batch it is null
-            yield batch.filter(is_row)
-        if not self._is_whole:
-            raise ReadError(
-                "the records of a Spark task have come to an end too early: nothing of them is "
-                "committed",
-                next_step="run it again",
-            )
+    for batch in step(batches):
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+    yield pa.RecordBatch.from_arrays([pa.nulls(1, f.type) for f in schema], schema=schema)
 
 
-def unchanged(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    """A step that only passes on what it gets."""
-    return batches
+def whole(frame: DataFrame, columns: Sequence[StructField], step: Step = iter) -> DataFrame:
+    """A frame after a step in each of its tasks, :func:`with_end`.
+
+    Args:
+        frame: The input.
+        columns: Names and types of the output.
+        step: What is done with the input; picklable.
+    """
+    # Spark takes what may not be null for a value, and the last row is all nulls.
+    schema = StructType([StructField(column.name, column.dataType) for column in columns])
+    to_end = partial(with_end, schema=to_arrow_schema(schema, timezone="UTC"), step=step)
+    return frame.mapInArrow(to_end, schema)
+
+
+def without_end(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The input of a step behind one that is :func:`with_end`, without its last row.
+
+    Raises:
+        ReadError: At the end, if that row has not come.
+    """
+    is_whole = False
+    for batch in batches:
+        is_row = pc.is_valid(batch.column(END))
+        is_whole |= pc.all(is_row).as_py() is False  # of an empty batch it is null
+        yield batch.filter(is_row)
+    if not is_whole:
+        raise ReadError(
+            "the records of a Spark task have come to an end too early: nothing of them is "
+            "committed",
+            next_step="run it again",
+        )
 
 
 def add_up(

@@ -1,7 +1,6 @@
 r"""The time of a record as Spark expressions: normalised, and whether it exists.
 
-A time whose fields have fixed widths and a year is read by position (:func:`normalised`), any other
-by :class:`TimeReader`.
+A time whose fields have fixed widths and a year is read by position (:func:`normalised`).
 
 A time that is read by position is checked by casting nineteen bytes to TIMESTAMP_NTZ. The cast
 alone is too lenient (``2017-7-3``, a ``T``, a trailing blank, a zone). But when ``-`` stands fifth,
@@ -9,7 +8,7 @@ a blank eleventh, ``:`` seventeenth and a digit last, every field that it accept
 width; the tests compare this with an independent implementation.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
@@ -29,8 +28,7 @@ from tally.lines.time_format import (
     TimePart,
 )
 from tally.lines.time_rule import AHEAD_MAX, FROM_RECORD, OFFSET, OFFSET_CHARS, UTC, TimeRule
-from tally.spark.expressions import binary, looked_up
-from tally.spark.stages import Stages
+from tally.spark.expressions import Stages, all_of, binary, looked_up
 
 _MICROS: Final = 1_000_000
 # 9999-12-30 23:59:59 in UTC: the last second that is in year 9999 in every time zone.
@@ -53,7 +51,7 @@ class TimeColumns:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeReader:
-    """Reads times that are not read by position."""
+    """Reads times in a rule's way."""
 
     rule: TimeRule
     """How the minute follows."""
@@ -68,17 +66,31 @@ class TimeReader:
         seconds = F.when(~is_missing, _divided(self.record_micros, _MICROS))
         return self._of_instant(seconds, is_missing)
 
-    def of_text(self, text: Column, line_format: LineFormat, *, whole: bool) -> TimeColumns:
-        r"""The time that a text states.
+    def stated(
+        self, text: Column, line_format: LineFormat, behind: Callable[[], Column], *, whole: bool
+    ) -> TimeColumns:
+        """The time that a text states.
 
         Args:
             text: String with the time.
             line_format: How the time is written, and what the text is when there is none.
+            behind: String, what stands behind the time; asked for an offset alone.
             whole: Whether the text must end with the time; else a fraction or a zone may follow a
                 written time, though no digit.
         """
+        clock = self._clock(text, line_format, whole=whole)
+        return self._at_offset(clock, behind()) if self.rule.by_offset else clock
+
+    def _clock(self, text: Column, line_format: LineFormat, *, whole: bool) -> TimeColumns:
         time_format = line_format.parsed_time_format
         is_missing = F.coalesce(text, F.lit("")) == line_format.absent_time
+        if time_format.is_read_by_position:
+            stated, width = text.cast("binary"), time_format.width
+            after = F.substring(stated, width + 1, 1)
+            no_digit = (after < binary(b"0")) | (after > binary(b"9"))
+            ends = F.length(stated) == width if whole else no_digit
+            checks = [*literal_checks(stated, time_format), ends]
+            return self._of_normal(normalised(stated, time_format), is_missing, checks)
         if time_format.is_epoch:
             accepts_exponent = Accepted.EXPONENT in line_format.options
             units = _units(text, time_format.digits_max, accepts_exponent=accepts_exponent)
@@ -92,15 +104,21 @@ class TimeReader:
             normal = _assembled(fields, F.lit(f"{self.rule.assume_year:04d}"))
         else:
             normal = _assembled(fields, _year(fields))
+        return self._of_normal(normal, is_missing)
+
+    def _of_normal(
+        self, normal: Column, is_missing: Column, checks: Sequence[Column] = ()
+    ) -> TimeColumns:
+        """A normalised time that exists if some checks hold besides."""
         normal = self.stages.add(normal)
         return TimeColumns(
             is_missing=is_missing,
-            exists=is_normalised(normal),
+            exists=all_of([*checks, is_normalised(normal)]),
             in_range=~is_out_of_range(normal),
             normal=normal,
         )
 
-    def at_offset(self, clock: TimeColumns, behind: Column) -> TimeColumns:
+    def _at_offset(self, clock: TimeColumns, behind: Column) -> TimeColumns:
         """The instant that a wall clock states with the offset behind it, in the rule's time zone.
 
         Args:

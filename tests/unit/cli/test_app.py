@@ -12,8 +12,8 @@ from tally.cli.app import App
 from tally.cli.set_up import _mention_unknown
 from tally.cli.tree import cli
 from tally.errors import EXIT_FINDINGS, EXIT_USAGE, UnknownPipelineError, UsageError
+from tally_local.stack.home import write_private_json
 from tally_local.stack.ports import LOOPBACK
-from tally_local.stack.private_files import write_private_json
 
 ONE = '[pipelines.first]\ntopics = ["a"]\n'
 TWO = ONE + '[pipelines.second]\ntopics = ["b"]\n'

@@ -14,7 +14,7 @@ from tally.cli.session import shared_session
 from tally.cli.ui.bar import bar
 from tally.cli.ui.output import Output
 from tally.config.servers import SparkSettings
-from tally.spark.driver_log import JAVA_OPTIONS, LOGGING, quiet
+from tally.spark.java import JAVA_OPTIONS, LOGGING, quiet
 
 Captured = pytest.CaptureFixture[str]
 

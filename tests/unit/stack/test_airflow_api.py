@@ -20,7 +20,7 @@ class StandIn(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.unknown = 0
         self.asked: list[Any] = []
-        self.address = f"http://127.0.0.1:{self.server_address[1]}/"
+        self.address = f"http://127.0.0.1:{self.server_address[1]}"
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -1,13 +1,14 @@
 """The mirror of Debian is read from the machine's own sources."""
 
-from dataclasses import replace
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tally.errors import StackError
-from tally_local.stack import apt_sources
-from tally_local.stack.mysql_install import private_mysql
+from tally_local.stack.apt_packages import AptPackages
+from tally_local.stack.mysql_program import private_mysql
 
 DEB822 = """\
 # The archive
@@ -44,26 +45,38 @@ deb cdrom:[Debian]/ trixie main
 """
 
 
-MIRROR = apt_sources.Source(
-    uri="http://mirror.example/debian", suites=("trixie",), components=("main", "contrib")
-)
+def source_of(etc: Path, folder: Path, suite: str | None = None) -> str:
+    """The source that apt gets on a machine with these."""
+    packages = AptPackages(
+        folder=folder,
+        title="a program",
+        packages=["program"],
+        not_needed=re.compile("x"),
+        instead="",
+        suite=suite,
+        etc_apt=etc,
+    )
+    packages._prepare()
+    text = (folder / "apt" / "sources.list").read_text()
+    return re.sub(r"\[signed-by=/usr/share/keyrings/debian-archive-keyring\.\w+\] ", "", text)
 
 
+@pytest.mark.skipif(shutil.which("apt-get") is None, reason="the machine has no apt")
 def test_both_formats_are_read_in_their_folders(tmp_path: Path) -> None:
-    """Several addresses, options, comments, what is switched off; no file with another ending."""
+    """Nothing that is switched off, and neither updates nor what is for security alone."""
     (tmp_path / "sources.list").write_text(ONE_LINE)
+    assert source_of(tmp_path, tmp_path / "a") == "deb http://mirror.example/debian trixie main\n"
+    unstable = "deb http://mirror.example/debian unstable main\n"
+    assert source_of(tmp_path, tmp_path / "b", "unstable") == unstable
+    (tmp_path / "sources.list").write_text(ONE_LINE.replace("deb http://mirror", "# deb http://x"))
     parts = tmp_path / "sources.list.d"
     parts.mkdir()
-    (parts / "debian.sources").write_text(DEB822)
     (parts / "other.list.disabled").write_text("deb http://off.example/debian sid main\n")
-    security, mirror, _cdrom, first, second, key = apt_sources.read_sources(tmp_path)
-    assert security.uri == "http://security.example/debian"
-    assert security.signed_by == "/etc/key.gpg"
-    assert mirror == apt_sources.debian_mirror([security, mirror]) == MIRROR
-    keyring = "/usr/share/keyrings/debian-archive-keyring.pgp"
-    assert first == replace(MIRROR, suites=("trixie", "trixie-updates"), signed_by=keyring)
-    assert second.uri == "http://second.example/debian/"
-    assert (key.uri, key.signed_by) == ("http://key.example/debian", None)
+    with pytest.raises(StackError, match="name no Debian mirror"):
+        source_of(tmp_path, tmp_path / "c")
+    (parts / "debian.sources").write_text(DEB822)
+    found = source_of(tmp_path, tmp_path / "d")
+    assert re.fullmatch(r"deb http://(mirror|second|key)\.example/debian trixie main\n", found)
 
 
 def test_a_machine_without_a_debian_mirror_says_so(tmp_path: Path) -> None:

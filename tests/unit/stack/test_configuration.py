@@ -1,22 +1,22 @@
 """The configuration of the servers."""
 
-import json
 import os
 import re
 import tomllib
 from configparser import ConfigParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.sources import DOCS, text
 
 from tally.spark.java import major_version
-from tally_local.stack.airflow_config import airflow_cfg, connections_json
-from tally_local.stack.credentials import Credentials
+from tally_local.stack.addresses import connections_of, write_addresses
+from tally_local.stack.airflow_server import airflow_cfg
+from tally_local.stack.home import Credentials, Layout
 from tally_local.stack.kafka_server import new_cluster_id, properties
 from tally_local.stack.mysql_program import mysql_version, system_mysqld
 from tally_local.stack.mysql_server import GRANTS, init_sql
-from tally_local.stack.overlay import write_overlay
 
 PORTS = {"kafka": 20_001, "kafka_controller": 20_002, "mysql": 20_003, "airflow": 20_004}
 
@@ -75,17 +75,18 @@ def test_mysql_grants_the_application_its_database_alone() -> None:
 
 def test_the_overlay_is_toml_for_the_owner_alone(tmp_path: Path) -> None:
     """Whatever the path of the jars looks like; a server without a port is left out."""
-    path = tmp_path / "stack.toml"
+    layout = Layout(tmp_path, tmp_path / "home")
+    path = layout.overlay
     jars = tmp_path / 'über "quoted" \\ 😀'
     credentials = Credentials(mysql_tally="t4lly")
-    write_overlay(path, ports=PORTS, credentials=credentials, jars=jars)
+    write_addresses(layout, ports=PORTS, credentials=credentials, jars=jars)
     found = tomllib.loads(path.read_text(encoding="utf-8"))
     assert found["kafka"] == {"bootstrap_servers": "127.0.0.1:20001"}
     assert found["mysql"]["password"] == "t4lly"  # noqa: S105
     assert found["mysql"]["port"] == 20_003
     assert found["spark"] == {"jars_dir": str(jars)}
-    assert path.stat().st_mode & 0o777 == 0o600
-    write_overlay(path, ports={}, credentials=credentials, jars=jars)
+    assert path.stat().st_mode & 0o777 == layout.connections.stat().st_mode & 0o777 == 0o600
+    write_addresses(layout, ports={}, credentials=credentials, jars=jars)
     assert tomllib.loads(path.read_text(encoding="utf-8")).keys() == {"spark"}
 
 
@@ -93,21 +94,14 @@ def test_airflow_has_its_own_keys_and_connections_and_listens_on_loopback(tmp_pa
     """A dead task is noticed within a minute; connections are of the types the DAGs look for."""
     credentials = Credentials(mysql_tally="t4lly")
     parser = ConfigParser()  # with interpolation, as Airflow reads it
-    parser.read_string(
-        airflow_cfg(
-            project=tmp_path / "100% mine",
-            folder=tmp_path,
-            port=20_004,
-            credentials=credentials,
-            connections=tmp_path / "connections.json",
-        )
-    )
+    layout = Layout(tmp_path / "100% mine")
+    parser.read_string(airflow_cfg(layout, 20_004, credentials))
     assert parser["core"]["dags_folder"] == str(tmp_path / "100% mine" / "dags")
     assert parser["core"]["fernet_key"] == credentials.airflow_fernet
     assert parser["api"]["host"] == "127.0.0.1"
     assert parser["api_auth"]["jwt_secret"] == credentials.airflow_jwt
     assert int(parser["scheduler"]["task_instance_heartbeat_timeout"]) <= 60
-    found = json.loads(connections_json(PORTS, credentials))
+    found: dict[str, Any] = connections_of(PORTS, credentials)
     assert found["tally_kafka"]["extra"] == {"bootstrap.servers": "127.0.0.1:20001"}
     assert found["tally_mysql"]["port"] == 20_003
     assert found["tally_spark"]["conn_type"] == "spark"

@@ -12,9 +12,9 @@ from tests.unit.values import kafka
 
 from tally.config.loading import load_settings
 from tally.errors import UsageError
+from tally_local.cli import TOOLS, check_reachable, command
 from tally_local.first_use import directions, own_name, telling_what_runs
-from tally_local.kafka_tools import TOOLS, check_reachable, command
-from tally_local.stack.credentials import Credentials
+from tally_local.stack.home import Credentials
 from tally_local.stack.server import Part, PartState, PartStatus
 from tally_local.stack.stack import Stack
 
@@ -22,8 +22,7 @@ FIRST = '[pipelines.first]\ntopics = ["a-topic"]\n'
 
 
 def running(part: Part, state: PartState = PartState.RUNNING) -> PartStatus:
-    log = Path("log")
-    return PartStatus(part=part, state=state, address=f"at-{part}", pid=1, log=log, log_tail=())
+    return PartStatus(part=part, state=state, address=f"at-{part}", pid=1)
 
 
 def said(folder: Path, text: str, *parts: PartStatus) -> list[str]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tally.errors import StackError
+from tally_local.stack.home import write_private_json
 from tally_local.stack.ports import LOOPBACK, PORTS, Ports, is_free, is_listening
-from tally_local.stack.private_files import write_private_json
 
 
 def on_a_quiet_machine(path: Path, candidates: Sequence[int] = PORTS) -> Ports:

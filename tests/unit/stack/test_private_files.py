@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from tally.errors import StackError
-from tally_local.stack.credentials import Credentials
-from tally_local.stack.private_files import read_json, write_private
+from tally_local.stack.home import Credentials, read_json, write_private
 
 
 def mode(path: Path) -> int:

@@ -13,7 +13,7 @@ import pytest
 from tests.waiting import wait_until
 
 from tally.errors import StackError
-from tally_local.stack.private_files import read_json, write_private_json
+from tally_local.stack.home import read_json, write_private_json
 from tally_local.stack.processes import LOG_TAIL_LINES, Command, Processes, spawn
 
 SLEEP = "import time; time.sleep(600)"

@@ -1,5 +1,6 @@
 """A client for the few requests that the demonstration sends to Airflow's API."""
 
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, Self
 
@@ -12,7 +13,7 @@ from tenacity import (
 )
 
 from tally.errors import StackError
-from tally_local.stack.airflow_config import ADMIN
+from tally_local.stack.airflow_server import ADMIN
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 
@@ -36,23 +37,18 @@ class RefusedError(StackError):
         self.status = status
 
 
+@dataclass(frozen=True, slots=True)
 class AirflowApi:
-    """Airflow's API, as one user.
+    """Airflow's API, as one user."""
 
-    Args:
-        address: Where the API server listens, ``http://host:port``.
-        user: The user.
-        password: The user's password.
-        timeout_s: Seconds that an answer may take.
-    """
-
-    def __init__(
-        self, address: str, user: str, password: str, *, timeout_s: float = REQUEST_TIMEOUT_S
-    ) -> None:
-        self._timeout_s = timeout_s
-        self.address = address.rstrip("/")
-        self._user = user
-        self._password = password
+    address: str
+    """Where the API server listens, ``http://host:port``."""
+    user: str
+    """The user."""
+    password: str = field(repr=False)
+    """The user's password."""
+    timeout_s: float = REQUEST_TIMEOUT_S
+    """Seconds that an answer may take."""
 
     @classmethod
     def of(cls, stack: Stack, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Self:
@@ -67,7 +63,6 @@ class AirflowApi:
         Raises:
             StackError: Airflow did not know the DAG in time; its import errors are in the message.
         """
-        headers = self.login()
         parsed = Retrying(
             retry=retry_if_exception(_is_transient),
             stop=stop_after_delay(PATIENCE_S),
@@ -75,9 +70,15 @@ class AirflowApi:
             reraise=True,
         )
         try:
-            parsed(self._ask, "PATCH", f"/api/v2/dags/{dag_id}", headers, is_paused=False)
+            parsed(self.ask, "PATCH", f"/api/v2/dags/{dag_id}", is_paused=False)
         except RefusedError as error:
-            raise self._unknown(dag_id, headers, error) from error
+            answer = self.ask("GET", "/api/v2/importErrors")
+            causes = [f"{e['filename']}: {e['stack_trace']}" for e in answer["import_errors"]]
+            raise StackError(
+                f"Airflow does not know the DAG {dag_id} ({error.what}); import errors: "
+                f"{causes or 'none'}",
+                next_step="look at the DAG processor's part of Airflow's log",
+            ) from error
 
     def pause(self, dag_id: str) -> None:
         """Pause a DAG: its running tasks go on, no run begins.
@@ -102,17 +103,8 @@ class AirflowApi:
         Raises:
             StackError: Airflow does not know the user, or does not answer.
         """
-        token = self._ask("POST", "/auth/token", {}, username=self._user, password=self._password)
+        token = self._ask("POST", "/auth/token", {}, username=self.user, password=self.password)
         return {"Authorization": f"Bearer {token['access_token']}"}
-
-    def _unknown(self, dag_id: str, headers: dict[str, str], error: RefusedError) -> StackError:
-        answer = self._ask("GET", "/api/v2/importErrors", headers)
-        causes = [f"{e['filename']}: {e['stack_trace']}" for e in answer["import_errors"]]
-        return StackError(
-            f"Airflow does not know the DAG {dag_id} ({error.what}); import errors: "
-            f"{causes or 'none'}",
-            next_step="look at the DAG processor's part of Airflow's log",
-        )
 
     def _ask(self, method: str, path: str, headers: dict[str, str], **body: Any) -> Any:
         try:
@@ -121,7 +113,7 @@ class AirflowApi:
                 self.address + path,
                 json=body or None,
                 headers=headers,
-                timeout=self._timeout_s,
+                timeout=self.timeout_s,
                 trust_env=False,  # the address is this machine's: a proxy would not find it
             )
             answer.raise_for_status()

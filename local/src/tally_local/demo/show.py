@@ -3,32 +3,30 @@
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import click
 
-from tally.audit.audit import AuditView, audit
+from tally.audit.audit import audit
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
 from tally.context import Context, open_context
 from tally.errors import EXIT_FINDINGS, EXIT_OK, StackError
 from tally.formatting import plural
 from tally.ledger import positions
-from tally.ledger.reading import BatchRecord
+from tally.ledger.reading import BatchRecord, list_batches
 from tally.ledger.results import lines_by_minute
 from tally.ledger.segments import SegmentRecord, segments_of
 from tally.ledger.tables import Tables
-from tally.model import TopicPartition
+from tally.model import BatchState, TopicPartition
+from tally.mysql.transactions import Database
 from tally_local.demo.airflow_api import AirflowApi
-from tally_local.demo.commits import Commits
 from tally_local.demo.traffic import Traffic
 from tally_local.demo.writer import LineWriter
 from tally_local.first_use import PARTITIONS, prepare, shows
-from tally_local.stack.airflow_config import ADMIN
+from tally_local.stack.airflow_server import ADMIN
 from tally_local.stack.lock import held_alone
-from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 
 PIPELINE: Final = "error_log"
@@ -37,17 +35,8 @@ MINUTES: Final = 2
 PATIENCE_S: Final = 600
 POLL_S: Final = 0.5
 LAST_ROWS: Final = 5
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
-    """The result compared with what the producer sent, minute by minute."""
-
-    expected: Mapping[str, int]
-    """Lines at the pipeline's levels, per minute, that the producer wrote below the committed
-    offsets."""
-    differing: Mapping[str, tuple[int, int]]
-    """Lines sent and lines counted, for each minute in which they differ."""
+LATEST: Final = 1_000
+"""Batches among which new commits are looked for."""
 
 
 def run(project: Path, *, once: bool) -> int:
@@ -71,9 +60,9 @@ def run(project: Path, *, once: bool) -> int:
         settings = load_settings(project / "tally.toml")
         ctx, pipeline = open_context(settings), settings.pipeline(PIPELINE)
         prepare(settings, parts)
-        address = next(str(status.address) for status in parts if status.part is Part.AIRFLOW)
-        with _unpaused(AirflowApi(address, ADMIN, stack.credentials().airflow_admin)):
-            _say(f"Airflow: {address}  user {ADMIN}")
+        airflow = AirflowApi.of(stack)
+        with _unpaused(airflow):
+            _say(f"Airflow: {airflow.address}  user {ADMIN}")
             _say(shows(stack.layout.credentials, "airflow_admin"))
             return _show(stack, ctx, pipeline, once=once)
 
@@ -106,16 +95,16 @@ def _show(stack: Stack, ctx: Context, pipeline: Pipeline, *, once: bool) -> int:
         rate=LINES_PER_SECOND,
         seed=seed,
     ) as traffic:
-        commits = _commits(stack, ctx, patience_s=PATIENCE_S)
+        shown = _shown_commits(stack, ctx)
         for _ in range(MINUTES):
-            next(commits)
+            next(shown)
         if once:
             traffic.close()
             return _conclude(ctx, pipeline, traffic, before)
         _conclude(ctx, pipeline, traffic, before)
         _say("it continues until Ctrl-C")
         try:
-            for _ in commits:
+            for _ in shown:
                 pass
         except KeyboardInterrupt:
             return EXIT_OK
@@ -137,56 +126,91 @@ def waits(ctx: Context, pipeline: Pipeline) -> bool:
 def _drain(ctx: Context, pipeline: Pipeline) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while waits(ctx, pipeline):
-        if time.monotonic() > deadline:
-            raise _nothing_committed(PATIENCE_S)
-        time.sleep(POLL_S)
+        _check_patience(deadline)
 
 
-def _nothing_committed(patience_s: float) -> StackError:
-    return StackError(
-        f"nothing was committed in {patience_s:.0f} s",
-        next_step=f"look at the runs of {PIPELINE} in Airflow, and at the logs under .tally/logs",
-    )
+def _check_patience(deadline: float) -> None:
+    """Wait a moment; raise when nothing was committed until the deadline."""
+    if time.monotonic() > deadline:
+        raise StackError(
+            f"nothing was committed in {PATIENCE_S:.0f} s",
+            next_step=f"see the runs of {PIPELINE} in Airflow, and the logs under .tally/logs",
+        )
+    time.sleep(POLL_S)
 
 
-def _commits(stack: Stack, ctx: Context, *, patience_s: float) -> Iterator[BatchRecord]:
-    """Show each batch that is committed from now on."""
-    commits = Commits(ctx.database, PIPELINE)
-    deadline = time.monotonic() + patience_s
+def commits(database: Database, pipeline: str) -> Iterator[list[BatchRecord]]:
+    """Each answer has what was committed since the one before; the first one is empty.
+
+    Their order is that of the commits, not of their ids: a replay's batches are planned together,
+    and minute batches are committed between them. Of the ledger's latest batches only.
+    """
+    seen: set[int] | None = None
     while True:
+        with database.transaction(read_only=True) as tx:
+            found = list_batches(tx, pipeline, state=BatchState.COMMITTED, limit=LATEST)
+        new = [] if seen is None else [batch for batch in found if batch.batch_id not in seen]
+        seen = {batch.batch_id for batch in found}
+        yield sorted(new, key=lambda batch: (batch.committed_at, batch.batch_id))
+
+
+def _shown_commits(stack: Stack, ctx: Context) -> Iterator[BatchRecord]:
+    """Show each batch that is committed from now on."""
+    deadline = time.monotonic() + PATIENCE_S
+    for new in commits(ctx.database, PIPELINE):
         if stopped := stack.stopped():
             raise StackError(
                 f"another command has stopped {', '.join(stopped)}: the demonstration is over",
                 next_step="make demo starts it again, with the data it had",
             )
-        for batch in commits.new():
-            deadline = time.monotonic() + patience_s
-            _say(commit_line(batch, _segments(ctx, batch)))
+        for batch in new:
+            deadline = time.monotonic() + PATIENCE_S
+            with ctx.database.transaction(read_only=True) as tx:
+                segments = segments_of(tx, batch.batch_id)
+            _say(commit_line(batch, segments))
             yield batch
-        if time.monotonic() > deadline:
-            raise _nothing_committed(patience_s)
-        time.sleep(POLL_S)
+        _check_patience(deadline)
 
 
 def _conclude(ctx: Context, pipeline: Pipeline, traffic: Traffic, before: Mapping[str, int]) -> int:
     """Print the last rows, the audit's conclusion and the producer's own count."""
     verdict = audit(ctx, pipeline.name)
-    comparison = _compare(ctx, pipeline, traffic, before)
+    expected, differing = _compare(ctx, pipeline, traffic, before)
     _say(f"\nlast rows of {pipeline.table}:")
     for minute, count in _counted(ctx, pipeline, last=LAST_ROWS).items():
         _say(f"  {minute}  {count:>8,}")
-    _say(_verdict_line(verdict))
-    _say(_comparison_line(comparison, ", ".join(pipeline.levels)))
-    proven = verdict.holds and comparison.expected and not comparison.differing
-    return EXIT_OK if proven else EXIT_FINDINGS
+    if verdict.holds:
+        minutes = plural(verdict.minutes, "minute")
+        _say(
+            f"audit: holds ({verdict.segments:,} segments, {verdict.records:,} records, "
+            f"{verdict.matched:,} matched in {minutes})"
+        )
+    else:
+        _say("audit: DOES NOT HOLD")
+        for found in verdict.findings:
+            _say(f"  {found.check}: {found.where}: {found.detail}")
+    if differing:
+        _say("the producer's own count: DIFFERS")
+        for minute, (sent, counted) in differing.items():
+            _say(f"  {minute}: sent {sent:,}, counted {counted:,}")
+    else:
+        _say(
+            f"the producer's own count: equal ({sum(expected.values()):,} lines at "
+            f"{', '.join(pipeline.levels)} in {plural(len(expected), 'minute')})"
+        )
+    return EXIT_OK if verdict.holds and expected and not differing else EXIT_FINDINGS
 
 
 def _compare(
     ctx: Context, pipeline: Pipeline, traffic: Traffic, before: Mapping[str, int]
-) -> Comparison:
+) -> tuple[dict[str, int], dict[str, tuple[int, int]]]:
     """Compare the result with what the producer sent, in one snapshot of the ledger.
 
     Minutes that the table had before are left out: an earlier run has counted lines in them.
+
+    Returns:
+        Lines at the pipeline's levels that the producer wrote below the committed offsets, by
+        minute; lines sent and lines counted, for each minute in which they differ.
     """
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         offsets = positions.current_offsets(tx, pipeline.name)
@@ -195,24 +219,13 @@ def _compare(
     expected = {minute: count for minute, count in sent.items() if minute not in before}
     first = min(expected, default="9999")
     minutes = expected.keys() | {m for m in counted if m >= first and m not in before}
-    return Comparison(
-        expected=expected,
-        differing={
-            minute: (expected.get(minute, 0), counted.get(minute, 0))
-            for minute in sorted(minutes)
-            if expected.get(minute, 0) != counted.get(minute, 0)
-        },
-    )
+    both = {minute: (expected.get(minute, 0), counted.get(minute, 0)) for minute in sorted(minutes)}
+    return expected, {minute: pair for minute, pair in both.items() if pair[0] != pair[1]}
 
 
 def _counted(ctx: Context, pipeline: Pipeline, *, last: int | None = None) -> dict[str, int]:
     with ctx.database.transaction(read_only=True) as tx:
         return lines_by_minute(tx, Tables(result=pipeline.table), last=last)
-
-
-def _segments(ctx: Context, batch: BatchRecord) -> list[SegmentRecord]:
-    with ctx.database.transaction(read_only=True) as tx:
-        return segments_of(tx, batch.batch_id)
 
 
 def commit_line(batch: BatchRecord, segments: list[SegmentRecord]) -> str:
@@ -226,30 +239,6 @@ def commit_line(batch: BatchRecord, segments: list[SegmentRecord]) -> str:
         f"  {batch.records or 0:,} records  {batch.matched or 0:,} matched"
         f"  {batch.malformed or 0:,} malformed  {seconds:.1f} s"
         f"  {', '.join(map(str, [segment.range for segment in segments]))}"
-    )
-
-
-def _verdict_line(verdict: AuditView) -> str:
-    if verdict.holds:
-        return (
-            f"audit: holds ({verdict.segments:,} segments, {verdict.records:,} records, "
-            f"{verdict.matched:,} matched in {plural(verdict.minutes, 'minute')})"
-        )
-    details = "\n".join(f"  {f.check}: {f.where}: {f.detail}" for f in verdict.findings)
-    return f"audit: DOES NOT HOLD\n{details}"
-
-
-def _comparison_line(comparison: Comparison, levels: str) -> str:
-    if comparison.differing:
-        details = "\n".join(
-            f"  {minute}: sent {sent:,}, counted {counted:,}"
-            for minute, (sent, counted) in comparison.differing.items()
-        )
-        return f"the producer's own count: DIFFERS\n{details}"
-    total = sum(comparison.expected.values())
-    return (
-        f"the producer's own count: equal ({total:,} lines at {levels} in "
-        f"{plural(len(comparison.expected), 'minute')})"
     )
 
 

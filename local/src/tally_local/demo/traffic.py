@@ -1,4 +1,6 @@
-"""Writes lines to the topic until it is closed, and keeps what the broker acknowledged.
+"""Writes lines as a busy service does, and keeps what the broker acknowledged.
+
+They are those of an access log: levels, bursts of errors, some malformed ones.
 
 What it keeps comes from the lines that it made and from the broker's acknowledgements: neither from
 the ledger nor from any other count.
@@ -7,17 +9,67 @@ the ledger nor from any other count.
 import random
 import threading
 from collections import Counter
-from collections.abc import Collection, Mapping
-from datetime import timedelta
-from typing import Self
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Self
 
 from tally.clock import Clock
 from tally.errors import KafkaUnavailableError, StackError
 from tally.model import TopicPartition
-from tally_local.demo.lines import Line, LineMaker
-from tally_local.demo.writer import Writer
+from tally_local.demo.writer import LineWriter
 
-TICK_S = 0.1
+TICK_S: Final = 0.1
+LEVELS: Final = ("INFO", "DEBUG", "WARN", "ERROR", "FATAL")
+CALM_WEIGHTS: Final = (70, 15, 9, 5, 1)
+BURST_WEIGHTS: Final = (30, 5, 15, 48, 2)
+MALFORMED_SHARE: Final = 0.002
+BURST_SHARE: Final = 0.05
+
+MESSAGES: Final = {
+    "INFO": ("GET /orders/{n} 200 {ms}ms", "POST /login 204 {ms}ms", "GET /health 200 1ms"),
+    "DEBUG": ("cache hit orders:{n}", "pool has {n} idle connections"),
+    "WARN": ("GET /orders/{n} 429 {ms}ms", "retrying payment {n} after ERROR from upstream"),
+    "ERROR": ("GET /orders/{n} 500 {ms}ms", "payment {n} failed: upstream timed out"),
+    "FATAL": ("out of file descriptors, restarting worker {n}",),
+}
+
+MALFORMED: Final[tuple[bytes | None, ...]] = (
+    None,
+    b"",
+    b"\tat com.example.Orders.load(Orders.java:42)",
+    b"2026-13-01 10:00:00 ERROR month thirteen",
+    b"2026-02-30 10:00:00 INFO a day that never was",
+    b"\xff\xfe\x00binary",
+    b"ERROR without a time",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """A record's value, and what the count must make of it."""
+
+    value: bytes | None
+    """The record's value in Kafka."""
+    minute: str | None
+    """``YYYY-MM-DD HH:MM``; None for a record that cannot be understood."""
+    level: str | None
+    """Its level; None for a record that cannot be understood."""
+
+
+def lines_of(chance: random.Random, now: datetime, count: int) -> Iterator[Line]:
+    """``count`` lines with times around ``now``; sometimes with a burst of errors."""
+    burst = chance.random() < BURST_SHARE
+    for _ in range(count * 5 if burst else count):
+        if chance.random() < MALFORMED_SHARE:
+            yield Line(value=chance.choice(MALFORMED), minute=None, level=None)
+            continue
+        level = chance.choices(LEVELS, BURST_WEIGHTS if burst else CALM_WEIGHTS)[0]
+        text = chance.choice(MESSAGES[level]).format(
+            n=chance.randrange(100_000), ms=chance.randrange(1, 900)
+        )
+        line = f"{now:%Y-%m-%d %H:%M:%S} {level} {text}"
+        yield Line(value=line.encode(), minute=f"{now:%Y-%m-%d %H:%M}", level=level)
 
 
 class Traffic:
@@ -35,7 +87,7 @@ class Traffic:
 
     def __init__(
         self,
-        writer: Writer,
+        writer: LineWriter,
         topic: str,
         *,
         partitions: int,
@@ -49,7 +101,6 @@ class Traffic:
         self._partitions = [TopicPartition(topic=topic, partition=n) for n in range(partitions)]
         self._levels = frozenset(levels)
         self._per_tick = max(1, round(rate * TICK_S))
-        self._lines = LineMaker(seed)
         self._random = random.Random(seed)  # noqa: S311 - a demonstration, no secret
         self._stopping = threading.Event()
         self._lock = threading.Lock()
@@ -107,7 +158,7 @@ class Traffic:
     def _write_until_closed(self) -> None:
         while not self._stopping.is_set():
             now = self._clock.now()
-            for line in self._lines.batch(now, self._per_tick):
+            for line in lines_of(self._random, now, self._per_tick):
                 self._write(line, self._random.choice(self._partitions))
             elapsed = self._clock.now() - now
             self._stopping.wait(max(0.0, (timedelta(seconds=TICK_S) - elapsed).total_seconds()))

@@ -1,7 +1,7 @@
 """Writing records to Kafka, for the demonstration, the campaign and the benchmarks."""
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -10,29 +10,6 @@ from tally.kafka.options import SILENT, client_options
 from tally.model import TopicPartition
 
 _FULL_BUFFER_PAUSE_S: Final = 0.2
-
-
-class Writer(Protocol):
-    """Takes records; :class:`LineWriter` hands them to Kafka."""
-
-    def write(
-        self,
-        partition: TopicPartition,
-        value: bytes | None,
-        delivered: Callable[[int], None],
-        failed: Callable[[str], None],
-    ) -> None:
-        """Queue a record; ``delivered`` or ``failed`` is called once for each, from any thread.
-
-        Args:
-            partition: The partition to write to.
-            value: The record's value.
-            delivered: Called with the record's offset once it is stored.
-            failed: Called with the reason when it is not stored.
-        """
-
-    def flush(self) -> None:
-        """Return when ``delivered`` or ``failed`` was called for every record."""
 
 
 class LineWriter:
@@ -53,7 +30,14 @@ class LineWriter:
         delivered: Callable[[int], None],
         failed: Callable[[str], None],
     ) -> None:
-        """As :meth:`Writer.write`; waits while the client's buffer is full."""
+        """Queue a record; waits while the client's buffer is full.
+
+        Args:
+            partition: The partition to write to.
+            value: The record's value.
+            delivered: Called with the record's offset once it is stored, from any thread.
+            failed: Called with the reason when it is not stored.
+        """
 
         def answered(error: KafkaError | None, message: Message) -> None:
             if error is None:

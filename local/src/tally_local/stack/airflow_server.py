@@ -1,27 +1,31 @@
 """The Airflow of one stack: ``airflow standalone`` with LocalExecutor and SQLite."""
 
 import importlib.util
+import json
 import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
+from configparser import ConfigParser
+from dataclasses import dataclass, field
 from datetime import datetime
+from io import StringIO
 from pathlib import Path
 from types import MappingProxyType
 
 from tally.config.loading import CONFIG_NAME
 from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.errors import StackError
+from tally.spark.jars import spark_home
 from tally.spark.java import JAVA_ENVIRONMENT
-from tally_local.stack.airflow_config import airflow_cfg, connections_json, passwords_json
-from tally_local.stack.credentials import Credentials
-from tally_local.stack.layout import Layout
-from tally_local.stack.pages import page_of
+from tally_local.stack.home import Credentials, Layout, write_private
 from tally_local.stack.ports import LOOPBACK
-from tally_local.stack.private_files import write_private
 from tally_local.stack.processes import Command, Record
-from tally_local.stack.server import Part
+from tally_local.stack.server import Part, Server, page_of
 
+ADMIN = "admin"
+# Each of Tally's tasks may start a JVM, and the machine is a developer's.
+PARALLELISM = 8
 HEALTH = "/api/v2/monitor/health"
 HEARTBEATS = {
     "scheduler": "latest_scheduler_heartbeat",
@@ -40,25 +44,21 @@ exec {python} -m airflow "$@"
 """
 
 
-class AirflowServer:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AirflowServer(Server):
     """An Airflow with its home in the stack's, DAGs and plugins from the checkout."""
+
+    layout: Layout
+    """The stack's folders."""
+    credentials: Credentials
+    """Its keys and passwords."""
+    options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """Further options, by section."""
 
     part = Part.AIRFLOW
     ports = ("airflow",)
     start_timeout_s = 240.0  # the first start makes the database
     stop_timeout_s = 20.0
-
-    def __init__(
-        self,
-        *,
-        layout: Layout,
-        credentials: Credentials,
-        options: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
-    ) -> None:
-        self._layout = layout
-        self._options = options
-        self._folder = layout.airflow
-        self._credentials = credentials
 
     def prepare(self, ports: Mapping[str, int]) -> Command:
         """Write configuration, password and the start script of its parts."""
@@ -67,33 +67,19 @@ class AirflowServer:
                 "Airflow is not installed in this Python",
                 next_step="make setup, or install the extra: pip install 'kafka-tally[airflow]'",
             )
-        config = airflow_cfg(
-            project=self._layout.project,
-            folder=self._folder,
-            port=ports["airflow"],
-            credentials=self._credentials,
-            connections=self.connections,
-            further=self._options,
-        )
-        write_private(self._folder / "airflow.cfg", config)
-        write_private(self._folder / "passwords.json", passwords_json(self._credentials))
-        shim = self._folder / "bin" / "airflow"
+        folder = self.layout.airflow
+        config = airflow_cfg(self.layout, ports["airflow"], self.credentials, self.options)
+        write_private(folder / "airflow.cfg", config)
+        passwords = json.dumps({ADMIN: self.credentials.airflow_admin}) + "\n"
+        write_private(folder / "passwords.json", passwords)
+        shim = folder / "bin" / "airflow"
         write_private(shim, SHIM.format(python=shlex.quote(sys.executable)))
         shim.chmod(0o700)
         return Command(
             argv=(sys.executable, "-m", "airflow", "standalone"),
-            cwd=self._folder,
+            cwd=folder,
             env=self._environment(shim.parent),
         )
-
-    @property
-    def connections(self) -> Path:
-        """The file with the connections of the stack's servers, in Airflow's format."""
-        return self._folder / "connections.json"
-
-    def write_connections(self, ports: Mapping[str, int]) -> None:
-        """Write the current addresses of the other servers, for an Airflow that may be running."""
-        write_private(self.connections, connections_json(ports, self._credentials))
 
     def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:
         """Whether the API answers and all parts have sent a heartbeat since the start."""
@@ -117,17 +103,82 @@ class AirflowServer:
         return {
             **inherited,
             **JAVA_ENVIRONMENT,
-            **_spark_environment(self._folder),
-            "AIRFLOW_HOME": str(self._folder),
+            **_spark_environment(self.layout.airflow),
+            "AIRFLOW_HOME": str(self.layout.airflow),
             "PATH": path,
             "NO_COLOR": "1",
             "PYTHONUNBUFFERED": "1",
             # Process titles would overwrite the environment, which is how its processes are found.
             "SPT_NOENV": "1",
             CONFIG_VARIABLE: os.environ.get(CONFIG_VARIABLE)
-            or str(self._layout.project / CONFIG_NAME),
-            SECRETS_VARIABLE: str(self._layout.overlay),
+            or str(self.layout.project / CONFIG_NAME),
+            SECRETS_VARIABLE: str(self.layout.overlay),
         }
+
+
+def airflow_cfg(
+    layout: Layout,
+    port: int,
+    credentials: Credentials,
+    further: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
+) -> str:
+    """``airflow.cfg``: what differs from Airflow's defaults, and then what is ``further`` given.
+
+    By default a crashed worker or a lost task is noticed after five minutes; a DAG that runs each
+    minute would not run for that long.
+    """
+    url = f"http://{LOOPBACK}:{port}"
+    backend = "airflow.secrets.local_filesystem.LocalFilesystemBackend"
+    sections: dict[str, dict[str, object]] = {
+        "core": {
+            "dags_folder": layout.project / "dags",
+            "plugins_folder": layout.project / "plugins",
+            "load_examples": False,
+            "executor": "LocalExecutor",
+            "parallelism": PARALLELISM,
+            "fernet_key": credentials.airflow_fernet,
+            "hostname_callable": "socket.gethostname",
+            "simple_auth_manager_users": f"{ADMIN}:admin",
+            "simple_auth_manager_passwords_file": layout.airflow / "passwords.json",
+            "execution_api_server_url": f"{url}/execution/",
+            "min_serialized_dag_update_interval": 5,
+        },
+        # SQLite has one writer at a time; by default another gives up after 5 s.
+        "database": {"sql_alchemy_conn": f"sqlite:///{layout.airflow / 'airflow.db'}?timeout=60"},
+        # No log server runs (see SHIM), so the API server must read the log files.
+        "logging": {"worker_log_server_port": 1, "trigger_log_server_port": 1},
+        "api": {
+            "log_fetch_timeout_sec": 1,
+            "host": LOOPBACK,
+            "port": port,
+            "base_url": url,
+            "secret_key": credentials.airflow_secret,
+        },
+        "api_auth": {"jwt_secret": credentials.airflow_jwt},
+        "secrets": {
+            "backend": backend,
+            "backend_kwargs": json.dumps({"connections_file_path": str(layout.connections)}),
+        },
+        "scheduler": {
+            "catchup_by_default": False,
+            "orphaned_tasks_check_interval": 30,
+            "task_instance_heartbeat_timeout": 60,
+            "task_queued_timeout": 60,
+            "task_queued_timeout_check_interval": 15,
+        },
+        "dag_processor": {
+            "refresh_interval": 10,
+            "dag_bundle_storage_path": layout.airflow / "bundles",
+        },
+    }
+    parser = ConfigParser(interpolation=None)
+    for section in {**sections, **further}:
+        values = sections.get(section, {})
+        given = {**values, **further.get(section, {})}
+        parser[section] = {key: str(value).replace("%", "%%") for key, value in given.items()}
+    text = StringIO()
+    parser.write(text)
+    return text.getvalue()
 
 
 def _heartbeats(health: Mapping[str, Mapping[str, str | None]]) -> Iterator[float]:
@@ -138,13 +189,10 @@ def _heartbeats(health: Mapping[str, Mapping[str, str | None]]) -> Iterator[floa
 
 def _spark_environment(folder: Path) -> dict[str, str]:
     """What ``spark-submit`` needs to run this Python and to listen on the loopback address only."""
-    variables = {
+    return {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_HOME": str(spark_home()),
         "SPARK_LOCAL_IP": LOOPBACK,
         "SPARK_LOCAL_DIRS": str(folder / "spark"),
     }
-    spec = importlib.util.find_spec("pyspark")
-    if spec is not None and spec.origin is not None:
-        variables["SPARK_HOME"] = str(Path(spec.origin).parent)
-    return variables

@@ -1,18 +1,18 @@
 """Programs of Debian in a private folder: downloaded and unpacked, without root.
 
-apt runs with a configuration and folders of its own, reads the mirror's address from the machine's
-own sources and checks the archive's signature with Debian's keyring. Nothing is configured or
-installed on the machine.
+apt runs with a configuration and folders of its own, takes a mirror from the machine's own sources
+and checks the archive's signature with Debian's keyring. Nothing is configured or installed on the
+machine.
 """
 
 import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tally.errors import StackError
 from tally.spark.jars import Announce
-from tally_local.stack.apt_sources import Source, debian_mirror, read_sources
 from tally_local.stack.one_shot import run
 
 TIMEOUT_S = 900
@@ -21,40 +21,37 @@ KEYRINGS = (
     Path("/usr/share/keyrings/debian-archive-keyring.gpg"),
     Path("/usr/share/keyrings/debian-archive-keyring.pgp"),
 )
+_MIRROR = re.compile(r"'(?P<uri>\S+/debian)/+dists/(?P<suite>[^/-]+)/main/binary-")
+"""The address of Debian's own archive, and a suite without its updates."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AptPackages:
-    """Packages unpacked below ``folder``; its root folder exists only once it is complete.
+    """Packages unpacked below ``folder``; its root folder exists only once it is complete."""
 
-    Args:
-        folder: Where they are unpacked.
-        title: What is installed, for messages.
-        packages: The packages that are wanted.
-        not_needed: Packages that they depend on and that are left out.
-        instead: What to install on a machine where this does not work.
-        suite: Debian's suite; the machine's own when None.
-        etc_apt: Where the machine's sources are named.
-    """
+    folder: Path
+    """Where they are unpacked."""
+    title: str
+    """What is installed, for messages."""
+    packages: Sequence[str]
+    """The packages that are wanted."""
+    not_needed: re.Pattern[str]
+    """Packages that they depend on and that are left out."""
+    instead: str
+    """What to install on a machine where this does not work."""
+    suite: str | None = None
+    """Debian's suite; the machine's own when None."""
+    etc_apt: Path = Path("/etc/apt")
+    """Where the machine's sources are named."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        title: str,
-        packages: Sequence[str],
-        not_needed: re.Pattern[str],
-        instead: str,
-        suite: str | None = None,
-        etc_apt: Path = Path("/etc/apt"),
-    ) -> None:
-        self.root = folder / "root"
-        self._work = folder / "apt"
-        self._title = title
-        self._packages = packages
-        self._not_needed = not_needed
-        self._instead = instead
-        self._suite = suite
-        self._etc_apt = etc_apt
+    @property
+    def root(self) -> Path:
+        """What is unpacked."""
+        return self.folder / "root"
+
+    @property
+    def _work(self) -> Path:
+        return self.folder / "apt"
 
     def is_installed(self) -> bool:
         """Whether they are there."""
@@ -69,14 +66,14 @@ class AptPackages:
         if self.is_installed():
             return
         suite = self._prepare()
-        announce(f"{self._title}: reading the package lists of Debian {suite}")
+        announce(f"{self.title}: reading the package lists of Debian {suite}")
         self._apt("update")
         needed = self._closure()
-        announce(f"{self._title}: downloading {len(needed)} Debian packages")
+        announce(f"{self.title}: downloading {len(needed)} Debian packages")
         debs = self._work / "debs"
         debs.mkdir()
         self._apt("download", *needed, cwd=debs)
-        announce(f"{self._title}: unpacking")
+        announce(f"{self.title}: unpacking")
         unpacked = self._work / "root"
         for deb in sorted(debs.glob("*.deb")):
             self._run(["dpkg-deb", "-x", str(deb), str(unpacked)], cwd=self._work)
@@ -87,28 +84,30 @@ class AptPackages:
         """Make the folders and the list of sources; returns the suite."""
         for program in ("apt-get", "dpkg-deb"):
             if shutil.which(program) is None:
-                raise StackError(f"no {program} on this machine", next_step=self._instead)
-        source = debian_mirror(read_sources(self._etc_apt))
-        if source is None:
-            raise StackError(
-                f"the apt sources in {self._etc_apt} name no Debian mirror",
-                next_step=self._instead,
-            )
+                raise StackError(f"no {program} on this machine", next_step=self.instead)
         shutil.rmtree(self._work, ignore_errors=True)
         for name in ("lists/partial", "cache/archives/partial", "state"):
             (self._work / name).mkdir(parents=True)
-        suite = self._suite or source.suites[0]
-        self._sources_list.write_text(_source_line(source, suite), encoding="utf-8")
+        # What apt would fetch for the machine's own sources; nothing is fetched.
+        mirror = _MIRROR.search(self._apt("update", "--print-uris", sources=self.etc_apt))
+        if mirror is None:
+            raise StackError(
+                f"the apt sources in {self.etc_apt} name no Debian mirror",
+                next_step=self.instead,
+            )
+        suite = self.suite or mirror["suite"]
+        keyring = next((path for path in KEYRINGS if path.exists()), None)
+        options = f"[signed-by={keyring}] " if keyring else ""
+        source = f"deb {options}{mirror['uri']} {suite} main\n"
+        (self._work / "sources.list").write_text(source, encoding="utf-8")
         return suite
 
-    @property
-    def _sources_list(self) -> Path:
-        return self._work / "sources.list"
-
-    def _apt(self, *arguments: str, cwd: Path | None = None) -> str:
+    def _apt(self, *arguments: str, sources: Path | None = None, cwd: Path | None = None) -> str:
+        """Run apt with the one source, or with those of a folder."""
+        folder = sources or self._work
         options = {
-            "Dir::Etc::sourcelist": self._sources_list,
-            "Dir::Etc::sourceparts": "-",
+            "Dir::Etc::sourcelist": folder / "sources.list",
+            "Dir::Etc::sourceparts": folder / "sources.list.d",
             "Dir::Etc::preferences": "-",
             "Dir::Etc::preferencesparts": "-",
             "Dir::State": self._work / "state",
@@ -126,22 +125,16 @@ class AptPackages:
 
     def _closure(self) -> list[str]:
         """The packages and what they need to run, from a simulated install."""
-        answer = self._apt("--simulate", "--no-install-recommends", "install", *self._packages)
+        answer = self._apt("--simulate", "--no-install-recommends", "install", *self.packages)
         names = re.findall(r"^Inst (\S+)", answer, flags=re.MULTILINE)
-        return [name for name in names if not self._not_needed.match(name)]
+        return [name for name in names if not self.not_needed.match(name)]
 
     def _run(self, argv: list[str], *, cwd: Path) -> str:
         return run(
             argv,
-            what=f"{self._title}: could not be fetched from Debian",
-            next_step=f"check that the machine's Debian mirror can be reached, or {self._instead}",
+            what=f"{self.title}: could not be fetched from Debian",
+            next_step=f"check that the machine's Debian mirror can be reached, or {self.instead}",
             timeout_s=TIMEOUT_S,
             cwd=cwd,
             environment={"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
         )
-
-
-def _source_line(source: Source, suite: str) -> str:
-    keyring = next((str(path) for path in KEYRINGS if path.exists()), source.signed_by)
-    options = f"[signed-by={keyring}] " if keyring else ""
-    return f"deb {options}{source.uri} {suite} main\n"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 
+Handler = signal.Handlers | Callable[[int, FrameType | None], None]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -14,13 +15,13 @@ def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
 
 
 @contextmanager
-def _ignoring() -> Iterator[None]:
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in _SIGNALS}
+def _handled_by(handler: Handler) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in _SIGNALS}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 @contextmanager
@@ -33,9 +34,5 @@ def interruptible() -> Iterator[Callable[[], AbstractContextManager[None]]]:
     if threading.current_thread() is not threading.main_thread():
         yield nullcontext
         return
-    before = {number: signal.signal(number, _interrupt) for number in _SIGNALS}
-    try:
-        yield _ignoring
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with _handled_by(_interrupt):
+        yield lambda: _handled_by(signal.SIG_IGN)

@@ -1,21 +1,21 @@
 """The Kafka broker of one stack: a single node, broker and controller in one (KRaft)."""
 
 import base64
-import mmap
 import os
 import shutil
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from tally.errors import StackError
 from tally.spark.jars import Jars
 from tally.spark.java import JAVA_ENVIRONMENT, java
+from tally_local.stack.home import write_private
 from tally_local.stack.one_shot import run
 from tally_local.stack.ports import LOOPBACK, is_listening
-from tally_local.stack.private_files import write_private
 from tally_local.stack.processes import Command, Record
-from tally_local.stack.server import Part
+from tally_local.stack.server import Part, Server
 
 STARTED = b"Kafka Server started"
 """Logged once the broker is registered, unfenced and takes requests."""
@@ -32,67 +32,60 @@ appender.stdout.layout.pattern = [%d] %p %m (%c)%n
 """
 
 
-class KafkaServer:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KafkaServer(Server):
     """A broker with its data in ``folder``; it listens on the loopback address only."""
+
+    folder: Path
+    """Its files."""
+    jars: Jars
+    """Those of the stack's servers."""
 
     part = Part.KAFKA
     ports = ("kafka", "kafka_controller")
     start_timeout_s = 300.0  # after a kill it reads every partition's log again
-    stop_timeout_s = 30.0
-
-    def __init__(self, *, folder: Path, jars: Jars) -> None:
-        self._folder = folder
-        self._data = folder / "data"
-        self._jars = jars
 
     def prepare(self, ports: Mapping[str, int]) -> Command:
         """Write the configuration; format an empty log folder with a new cluster id."""
-        (self._folder / "tmp").mkdir(parents=True, exist_ok=True)
-        write_private(self._folder / "log4j2.properties", LOG4J)
+        (self.folder / "tmp").mkdir(parents=True, exist_ok=True)
+        write_private(self.folder / "log4j2.properties", LOG4J)
         if not self._data.is_dir():
             self._format(ports)
-        config = self._folder / "server.properties"
+        config = self.folder / "server.properties"
         write_private(config, properties(ports, data=self._data))
         return Command(
             argv=(*self._java(HEAP), "kafka.Kafka", str(config)),
-            cwd=self._folder,
+            cwd=self.folder,
             env={**os.environ, **JAVA_ENVIRONMENT},
         )
 
     def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:
         """Whether the broker has logged that it has started, and listens."""
-        try:
-            with (
-                Path(start.log).open("rb") as stream,
-                mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as log,
-            ):
-                # Anywhere in the log: with many partitions there are many lines before it.
-                started = log.find(STARTED) >= 0
-        except (FileNotFoundError, ValueError):  # no log yet, or an empty one
-            return False
-        return started and is_listening(ports["kafka"])
+        # Anywhere in the log: with many partitions there are many lines before it.
+        log = Path(start.log)
+        return log.exists() and STARTED in log.read_bytes() and is_listening(ports["kafka"])
 
-    def address(self, ports: Mapping[str, int]) -> str:
-        """``host:port``, the bootstrap server."""
-        return f"{LOOPBACK}:{ports['kafka']}"
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
 
     def _java(self, *options: str) -> tuple[str, ...]:
-        folder = self._jars.folder("kafka")
+        folder = self.jars.folder("kafka")
         if not folder.is_dir():
             raise StackError("Kafka's jars are not installed", next_step="tally up installs them")
         return (
             java(),
             *options,
             "-XX:-UsePerfData",
-            f"-Djava.io.tmpdir={self._folder / 'tmp'}",
-            f"-Dlog4j2.configurationFile={(self._folder / 'log4j2.properties').as_uri()}",
+            f"-Djava.io.tmpdir={self.folder / 'tmp'}",
+            f"-Dlog4j2.configurationFile={(self.folder / 'log4j2.properties').as_uri()}",
             *("-cp", f"{folder}/*"),
         )
 
     def _format(self, ports: Mapping[str, int]) -> None:
-        new = self._folder / "data.new"
+        new = self.folder / "data.new"
         shutil.rmtree(new, ignore_errors=True)
-        config = self._folder / "format.properties"
+        config = self.folder / "format.properties"
         write_private(config, properties(ports, data=new))
         run(
             [

@@ -1,37 +1,41 @@
-"""Finding the MySQL server to use, and the command that starts it."""
+"""Finding or installing the MySQL server to use, and the command that starts it.
+
+The private MySQL is from Debian's unstable suite. It starts through the dynamic loader that was
+unpacked with it, so it needs none of the machine's libraries. The private MariaDB is from its jar,
+for machines that have neither mysqld nor apt; it uses the machine's own C library.
+"""
 
 import re
 import shutil
+import stat
 import subprocess
-from collections.abc import Callable
+import zipfile
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from tally.errors import StackError
 from tally.mysql.versions import MYSQL_NEEDED, OLDEST_MYSQL
-from tally.spark.jars import Announce
-from tally_local.stack.mariadb_install import MariaDB
-from tally_local.stack.mysql_install import private_mysql
+from tally.spark.jars import Announce, Jars
+from tally_local.stack.apt_packages import AptPackages
+from tally_local.stack.server import SERVERS
 
-
-class Flavour(StrEnum):
-    """The two families of servers; they do not read each other's data."""
-
-    MYSQL = "mysql"
-    MARIADB = "mariadb"
+# Needed to configure packages, not to run mysqld.
+NOT_NEEDED = re.compile(r"(perl|libperl|dpkg|debconf|tar$)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MySQLProgram:
     """An installed server."""
 
-    flavour: Flavour
-    """Its family."""
     argv: tuple[str, ...]
     """The program with the options that tell it where its own files are."""
     share: Path | None = None
     """MariaDB only: the folder with the SQL of its system tables."""
+
+    @property
+    def flavour(self) -> str:
+        """Its family; the two do not read each other's data."""
+        return "mysql" if self.share is None else "mariadb"
 
 
 class MySQLPrograms:
@@ -45,33 +49,25 @@ class MySQLPrograms:
         """The server to use; None if one must be installed first."""
         system = system_mysqld()
         if system is not None:
-            return MySQLProgram(flavour=Flavour.MYSQL, argv=(system, "--no-defaults"))
+            return MySQLProgram(argv=(system, "--no-defaults"))
         if self._apt.is_installed():
             return _private_mysql(self._apt.root)
         if self._mariadb.is_installed():
             return _private_mariadb(self._mariadb.root)
         return None
 
-    def install(self, announce: Announce) -> MySQLProgram:
-        """``find``, and install a server if there is none.
+    def install(self, announce: Announce) -> None:
+        """Install a server if there is none.
 
         Raises:
             StackError: Neither way to a server works; the message has both reasons.
         """
-        program = self.find()
-        if program is not None:
-            return program
-        self._install_one(announce)
-        program = self.find()
-        assert program is not None  # noqa: S101 - just installed
-        return program
-
-    def _install_one(self, announce: Announce) -> None:
+        if self.find() is not None:
+            return
         failures = []
-        ways: tuple[Callable[[Announce], None], ...] = (self._apt.install, self._mariadb.install)
-        for install in ways:
+        for way in (self._apt, self._mariadb):
             try:
-                install(announce)
+                way.install(announce)
             except StackError as error:
                 announce(f"MySQL server: {error.what.splitlines()[0]}")
                 failures.append(error.what)
@@ -81,6 +77,57 @@ class MySQLPrograms:
             "no MySQL server could be installed:\n" + "\n".join(failures),
             next_step=f"install {MYSQL_NEEDED} so that mysqld is on PATH",
         )
+
+
+def private_mysql(folder: Path, *, etc_apt: Path = Path("/etc/apt")) -> AptPackages:
+    """MySQL below a folder."""
+    return AptPackages(
+        folder=folder,
+        title="MySQL server (50 MB)",
+        packages=("mysql-server-core",),
+        not_needed=NOT_NEEDED,
+        instead="install mysqld",
+        suite="unstable",
+        etc_apt=etc_apt,
+    )
+
+
+class MariaDB:
+    """MariaDB unpacked below ``downloads``; its root folder exists only once it is complete.
+
+    Inside the jar is one folder per version, below it a whole installation.
+    """
+
+    def __init__(self, downloads: Path) -> None:
+        self.root = downloads / "mariadb"
+        self._jars = Jars(downloads, SERVERS)
+
+    def is_installed(self) -> bool:
+        """Whether the server is there."""
+        return self.root.is_dir()
+
+    def install(self, announce: Announce) -> None:
+        """Fetch the jar and unpack the server unless it is there.
+
+        Raises:
+            StackError: The jar cannot be fetched or contains no server.
+        """
+        if self.is_installed():
+            return
+        folder = self._jars.install("mariadb", announce)
+        announce("MariaDB server: unpacking")
+        unpacked = self.root.with_name("mariadb.new")
+        shutil.rmtree(unpacked, ignore_errors=True)
+        for jar in folder.iterdir():
+            with zipfile.ZipFile(jar) as archive:
+                archive.extractall(unpacked)
+        servers = sorted(unpacked.rglob("bin/mariadbd"))
+        if not servers:
+            raise StackError(f"{folder} holds no mariadbd", next_step="install mysqld")
+        for program in servers[0].parent.iterdir():
+            program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        servers[0].parent.parent.replace(self.root)
+        shutil.rmtree(unpacked)
 
 
 def system_mysqld() -> str | None:
@@ -107,7 +154,6 @@ def _private_mysql(root: Path) -> MySQLProgram:
     loader = _only(root, "usr/lib*/ld-linux-*.so.*")
     libraries = _only(root, "usr/lib/*-linux-gnu*")
     return MySQLProgram(
-        flavour=Flavour.MYSQL,
         argv=(
             *(str(loader), "--library-path", str(libraries), str(root / "usr/sbin/mysqld")),
             "--no-defaults",
@@ -121,7 +167,6 @@ def _private_mysql(root: Path) -> MySQLProgram:
 
 def _private_mariadb(root: Path) -> MySQLProgram:
     return MySQLProgram(
-        flavour=Flavour.MARIADB,
         argv=(
             str(root / "bin/mariadbd"),
             "--no-defaults",

@@ -4,16 +4,16 @@ import os
 import shutil
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tally.errors import StackError
-from tally_local.stack.credentials import Credentials
-from tally_local.stack.mysql_program import Flavour, MySQLProgram, MySQLPrograms
+from tally_local.stack.home import Credentials, write_private
+from tally_local.stack.mysql_program import MySQLProgram, MySQLPrograms
 from tally_local.stack.one_shot import run
 from tally_local.stack.ports import LOOPBACK
-from tally_local.stack.private_files import write_private
 from tally_local.stack.processes import Command, Record
-from tally_local.stack.server import Part
+from tally_local.stack.server import Part, Server
 
 DATABASE = "tally"
 USER = "tally"
@@ -30,34 +30,22 @@ HANDSHAKE = 10
 """Fifth byte of a server's greeting to a new client when it is ready."""
 
 
-class MySQLServer:
-    """A server with its data in ``folder``; it listens on the loopback address only.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MySQLServer(Server):
+    """A server with its data in ``folder``; it listens on the loopback address only."""
 
-    Args:
-        folder: Data and init file.
-        programs: Where the program is.
-        credentials: The passwords that each start sets.
-        options: Further options of the program.
-    """
+    folder: Path
+    """Data and init file."""
+    programs: MySQLPrograms
+    """Where the program is."""
+    credentials: Credentials
+    """The passwords that each start sets."""
+    options: Sequence[str] = ()
+    """Further options of the program."""
 
     part = Part.MYSQL
     ports = ("mysql",)
     start_timeout_s = 90.0  # crash recovery included
-    stop_timeout_s = 30.0
-
-    def __init__(
-        self,
-        *,
-        folder: Path,
-        programs: MySQLPrograms,
-        credentials: Credentials,
-        options: Sequence[str] = (),
-    ) -> None:
-        self._folder = folder
-        self._options = options
-        self._data = folder / "data"
-        self._programs = programs
-        self._credentials = credentials
 
     def prepare(self, ports: Mapping[str, int]) -> Command:
         """Initialise the data if there are none.
@@ -65,7 +53,7 @@ class MySQLServer:
         The server never accepts clients without passwords: the init file, which runs at each start,
         sets them before the server listens, also after ``--initialize-insecure``.
         """
-        program = self._programs.find()
+        program = self.programs.find()
         if program is None:
             raise StackError("no MySQL server is installed", next_step="tally up installs it")
         if not self._data.is_dir():
@@ -74,8 +62,8 @@ class MySQLServer:
         # A killed server leaves its lock; the next one refuses to start while any process, even a
         # zombie, has the id in it. The stack has made sure that no server of this folder runs.
         (self._data / f"{SOCKET}.lock").unlink(missing_ok=True)
-        init_file = self._folder / "init.sql"
-        write_private(init_file, init_sql(self._credentials))
+        init_file = self.folder / "init.sql"
+        write_private(init_file, init_sql(self.credentials))
         return Command(
             argv=(
                 *program.argv,
@@ -89,10 +77,10 @@ class MySQLServer:
                 *("--skip-name-resolve", "--skip-log-bin"),
                 "--character-set-server=utf8mb4",
                 "--max-connect-errors=1000000",
-                *_flavour_options(program.flavour),
-                *self._options,
+                *(() if program.share else ("--mysqlx=OFF", "--secure-file-priv=NULL")),
+                *self.options,
             ),
-            cwd=self._folder,
+            cwd=self.folder,
             env=dict(os.environ),
         )
 
@@ -105,28 +93,31 @@ class MySQLServer:
             return False
         return len(greeting) == 5 and greeting[4] == HANDSHAKE
 
-    def address(self, ports: Mapping[str, int]) -> str:
-        """``host:port``."""
-        return f"{LOOPBACK}:{ports['mysql']}"
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
 
     def _initialise(self, program: MySQLProgram) -> None:
-        new = self._folder / "data.new"
+        new = self.folder / "data.new"
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True, mode=0o700)
-        if program.flavour is Flavour.MYSQL:
-            _run([*program.argv, *_as_root(), "--initialize-insecure", f"--datadir={new}"])
-        else:
-            bootstrap = [*program.argv, *_as_root(), "--bootstrap", f"--datadir={new}"]
-            _run(bootstrap, _system_tables(program))
-        write_private(self._folder / "flavour", program.flavour)
+        how = "--bootstrap" if program.share else "--initialize-insecure"
+        run(
+            [*program.argv, *_as_root(), how, f"--datadir={new}"],
+            what="MySQL could not initialise its data",
+            next_step="read the output above",
+            timeout_s=INITIALISE_TIMEOUT_S,
+            script=_system_tables(program.share) if program.share else "",
+        )
+        write_private(self.folder / "flavour", program.flavour)
         new.replace(self._data)
 
     def _check_flavour(self, program: MySQLProgram) -> None:
-        flavour = (self._folder / "flavour").read_text(encoding="utf-8")
+        flavour = (self.folder / "flavour").read_text(encoding="utf-8")
         if flavour != program.flavour:
             raise StackError(
                 f"the data in {self._data} are {flavour}'s, the server now is {program.flavour}",
-                next_step=f"bring the {flavour} server back, or delete {self._folder}",
+                next_step=f"bring the {flavour} server back, or delete {self.folder}",
             )
 
 
@@ -152,24 +143,16 @@ def init_sql(credentials: Credentials) -> str:
     return "".join(f"{statement};\n" for statement in statements)
 
 
-def _flavour_options(flavour: Flavour) -> tuple[str, ...]:
-    if flavour is Flavour.MARIADB:
-        return ()
-    return ("--mysqlx=OFF", "--secure-file-priv=NULL")
-
-
 def _as_root() -> tuple[str, ...]:
     """The server refuses to run as root unless told."""
     return ("--user=root",) if os.geteuid() == 0 else ()
 
 
-def _system_tables(program: MySQLProgram) -> str:
+def _system_tables(share: Path) -> str:
     """The SQL that makes MariaDB's system tables, as its own mariadb-install-db does.
 
     Root may log in through the socket only, until the init file gives it a password.
     """
-    share = program.share
-    assert share is not None  # noqa: S101 - MariaDB has one
     scripts = [
         (share / f"mariadb_{name}.sql").read_text(encoding="utf-8")
         for name in ("system_tables", "performance_tables", "system_tables_data")
@@ -177,14 +160,4 @@ def _system_tables(program: MySQLProgram) -> str:
     lines = "".join(scripts).splitlines(keepends=True)
     return "create database mysql;\nuse mysql;\nset @auth_root_socket='root';\n" + "".join(
         line for line in lines if "@current_hostname" not in line
-    )
-
-
-def _run(argv: list[str], script: str = "") -> None:
-    run(
-        argv,
-        what="MySQL could not initialise its data",
-        next_step="read the output above",
-        timeout_s=INITIALISE_TIMEOUT_S,
-        script=script,
     )

@@ -8,10 +8,11 @@ bind it forgets the port and chooses again.
 import random
 import socket
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tally.errors import StackError
-from tally_local.stack.private_files import read_json, write_private_json
+from tally_local.stack.home import read_json, write_private_json
 
 PORTS = range(20_000, 32_000)
 LOOPBACK = "127.0.0.1"
@@ -40,30 +41,20 @@ def is_listening(port: int) -> bool:
         return False
 
 
+@dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports of one stack by name, kept in a file.
+    """The ports of one stack by name, kept in a file."""
 
-    Args:
-        path: The file.
-        candidates: The ports to choose from.
-        is_free: Whether a server could listen on a port at this moment.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        candidates: Sequence[int] = PORTS,
-        is_free: Callable[[int], bool] = is_free,
-    ) -> None:
-        self._path = path
-        self._candidates = candidates
-        self._is_free = is_free
-        self._random = random.SystemRandom()
+    path: Path
+    """The file."""
+    candidates: Sequence[int] = PORTS
+    """The ports to choose from."""
+    is_free: Callable[[int], bool] = is_free
+    """Whether a server could listen on a port at this moment."""
 
     def remembered(self) -> dict[str, int]:
         """All ports chosen so far."""
-        return {str(name): int(port) for name, port in read_json(self._path).items()}
+        return {str(name): int(port) for name, port in read_json(self.path).items()}
 
     def choose(self, names: tuple[str, ...]) -> dict[str, int]:
         """A free port for each of ``names``: the remembered one if still free, else a new one.
@@ -72,17 +63,17 @@ class Ports:
         """
         ports = self.remembered()
         for name in names:
-            if name not in ports or not self._is_free(ports[name]):
+            if name not in ports or not self.is_free(ports[name]):
                 ports[name] = self._new(taken=set(ports.values()))
-        write_private_json(self._path, ports)
+        write_private_json(self.path, ports)
         return {name: ports[name] for name in names}
 
     def _new(self, taken: set[int]) -> int:
         for _ in range(TRIES):
-            port = self._random.choice(self._candidates)
-            if port not in taken and self._is_free(port):
+            port = random.SystemRandom().choice(self.candidates)
+            if port not in taken and self.is_free(port):
                 return port
         raise StackError(
-            f"no free port from {self._candidates[0]} to {self._candidates[-1]} in {TRIES} tries",
+            f"no free port from {self.candidates[0]} to {self.candidates[-1]} in {TRIES} tries",
             next_step="see what listens there: ss -ltn",
         )

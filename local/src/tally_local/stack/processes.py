@@ -11,15 +11,15 @@ import os
 import secrets
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Protocol
 
 import psutil
 
 from tally.errors import StackError
-from tally_local.stack.private_files import read_json, write_private_json
+from tally_local.stack.home import read_json, write_private_json
 
 TOKEN_VARIABLE = "TALLY_STACK_TOKEN"  # noqa: S105 - the name of a variable
 POLL_S = 0.05
@@ -61,11 +61,8 @@ class Record:
     """The process's creation time; with the id it identifies one process for ever."""
 
 
-class Spawn(Protocol):
-    """Starts a command; :func:`spawn` is the implementation."""
-
-    def __call__(self, command: Command, *, token: str, log: Path) -> subprocess.Popen[bytes]:
-        """Start it with the token in its environment, and its output going to the log."""
+Spawn = Callable[..., "subprocess.Popen[bytes]"]
+"""Starts a command, as :func:`spawn` does."""
 
 
 def spawn(command: Command, *, token: str, log: Path) -> subprocess.Popen[bytes]:
@@ -90,23 +87,20 @@ def spawn(command: Command, *, token: str, log: Path) -> subprocess.Popen[bytes]
     return process
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Processes:
-    """The started processes of one stack.
+    """The started processes of one stack."""
 
-    Args:
-        run: The folder of the records.
-        logs: The folder of the logs.
-        spawn: Starts a command.
-    """
-
-    def __init__(self, *, run: Path, logs: Path, spawn: Spawn = spawn) -> None:
-        self._run = run
-        self._logs = logs
-        self._spawn = spawn
+    run: Path
+    """The folder of the records."""
+    logs: Path
+    """The folder of the logs."""
+    spawn: Spawn = spawn
+    """Starts a command."""
 
     def log(self, name: str) -> Path:
         """The log of the last start of ``name``."""
-        return self._logs / f"{name}.log"
+        return self.logs / f"{name}.log"
 
     def record(self, name: str) -> Record | None:
         """The record of ``name``; None if it was never started or was stopped."""
@@ -125,7 +119,7 @@ class Processes:
         )
         self._write(record)
         try:
-            process = self._spawn(command, token=record.token, log=log)
+            process = self.spawn(command, token=record.token, log=log)
         except OSError as error:
             self._forget(name)
             raise StackError(
@@ -166,7 +160,8 @@ class Processes:
             return False
         members = _members(record)
         for member in members:
-            _signal(member, kill=False)
+            with suppress(psutil.NoSuchProcess):
+                member.terminate()
         _wait(members, timeout_s=timeout_s)
         self.kill(name)
         _reap()
@@ -181,7 +176,8 @@ class Processes:
         deadline = time.monotonic() + KILL_TIMEOUT_S
         while members := _members(record):  # again, for processes that were started meanwhile
             for member in members:
-                _signal(member, kill=True)
+                with suppress(psutil.NoSuchProcess):
+                    member.kill()
             _wait(members, timeout_s=1.0)
             if time.monotonic() > deadline:
                 raise StackError(
@@ -200,7 +196,7 @@ class Processes:
         return tuple(text.splitlines()[-lines:])
 
     def _record_path(self, name: str) -> Path:
-        return self._run / f"{name}.json"
+        return self.run / f"{name}.json"
 
     def _write(self, record: Record) -> None:
         write_private_json(self._record_path(record.name), asdict(record))
@@ -270,16 +266,6 @@ def _members(record: Record) -> list[psutil.Process]:
     # Not process_iter: it caches processes, and can take a reused id for the old process once.
     everybody = (_process(pid) for pid in psutil.pids())
     return [process for process in everybody if process and _is_ours(process, record)]
-
-
-def _signal(process: psutil.Process, *, kill: bool) -> None:
-    try:
-        if kill:
-            process.kill()
-        else:
-            process.terminate()
-    except psutil.NoSuchProcess:
-        pass
 
 
 def _wait(processes: list[psutil.Process], *, timeout_s: float) -> None:

@@ -1,12 +1,23 @@
-"""The interface of the stack's parts."""
+"""The interface of the stack's parts, and the jars of its servers."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
-from typing import Protocol
+from importlib import resources
+from typing import Any, ClassVar, Final
 
+import httpx
+
+from tally.spark.jars import JarList
+from tally_local.stack.ports import LOOPBACK
 from tally_local.stack.processes import Command, Record
+
+SERVERS: Final = JarList(
+    resources.files("tally_local.stack"),
+    {"kafka": "Kafka broker (45 MB)", "mariadb": "MariaDB server (149 MB)"},
+)
+"""By configuration of ``ivy.xml``."""
 
 
 class Part(StrEnum):
@@ -39,39 +50,40 @@ class PartStatus:
     """The address at which it listens when it runs; None before its first start."""
     pid: int | None
     """Its main process; None unless it runs."""
-    log: Path
-    """The log of its last start."""
-    log_tail: tuple[str, ...] = ()
-    """The last lines of the log; empty unless it crashed."""
 
 
-class Server(Protocol):
+class Server(ABC):
     """One part: how it is prepared, started and seen to be ready."""
 
-    @property
-    def part(self) -> Part:
-        """Which."""
+    part: ClassVar[Part]
+    """Which."""
+    ports: ClassVar[tuple[str, ...]]
+    """Names of the ports it listens on; the first one is its address."""
+    start_timeout_s: ClassVar[float]
+    """How long a start may take on a slow machine."""
+    stop_timeout_s: ClassVar[float] = 30.0
+    """How long a clean stop may take before SIGKILL."""
 
-    @property
-    def ports(self) -> tuple[str, ...]:
-        """Names of the ports it listens on; the first one is its address."""
-
-    @property
-    def start_timeout_s(self) -> float:
-        """How long a start may take on a slow machine."""
-
-    @property
-    def stop_timeout_s(self) -> float:
-        """How long a clean stop may take before SIGKILL."""
-
+    @abstractmethod
     def prepare(self, ports: Mapping[str, int]) -> Command:
         """Write its configuration, and initialise its data if there is none; returns what to start.
 
         The caller has made sure that no process of an earlier start is left.
         """
 
+    @abstractmethod
     def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:
         """Whether it is ready; may be called while it starts."""
 
     def address(self, ports: Mapping[str, int]) -> str:
-        """Its address, for people and for clients."""
+        """Its address, for people and for clients: ``host:port``."""
+        return f"{LOOPBACK}:{ports[self.ports[0]]}"
+
+
+def page_of(url: str) -> Any:
+    """What a page says as JSON; None while its server does not answer, or answers with an error."""
+    try:
+        # This machine's own address: a proxy would not find it.
+        return httpx.get(url, timeout=5, trust_env=False).raise_for_status().json()
+    except (httpx.HTTPError, ValueError):
+        return None

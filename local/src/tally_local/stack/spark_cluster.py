@@ -1,20 +1,45 @@
-"""The standalone Spark cluster of one stack: a master, and two workers on hosts of their own."""
+"""The standalone Spark cluster of one stack: a master, and two workers on hosts of their own.
+
+As a program this runs its nodes, and starts one again that has ended:
+``python -m tally_local.stack.spark_cluster PORT WEB_PORT FOLDER``. SIGTERM ends all nodes, and then
+the program.
+"""
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from subprocess import Popen
+from threading import Event
 from typing import Final
 
-from tally_local.stack.pages import page_of
+import click
+
+from tally.spark.jars import spark_home
+from tally.spark.java import JAVA_ENVIRONMENT
+from tally.spark.keeper import end, stop_on_signals
 from tally_local.stack.ports import LOOPBACK
 from tally_local.stack.processes import Command, Record
-from tally_local.stack.server import Part
+from tally_local.stack.server import Part, Server, page_of
 
 WORKERS: Final = ("127.0.0.2", "127.0.0.3")
 """The workers' hosts: by them Spark's speculation and exclusion tell workers apart."""
 CORES: Final = 2
 """Of each worker: room for two applications that take one core of each."""
+
+MEMORY: Final = "3g"
+"""Of each worker, for the executors that it starts."""
+_MASTER: Final = "org.apache.spark.deploy.master.Master"
+_WORKER: Final = "org.apache.spark.deploy.worker.Worker"
+# Files of finished applications, a copy of the connector's jars each, are deleted after an hour.
+_CLEANUP: Final = (
+    "-Dspark.worker.cleanup.enabled=true -Dspark.worker.cleanup.interval=600"
+    " -Dspark.worker.cleanup.appDataTtl=3600"
+)
+_POLL_S: Final = 0.5
+_PAUSE_S: Final = 1.0
 
 CONF: Final[Mapping[str, str]] = {
     # One core of each worker, so that two applications find room at the same time.
@@ -27,35 +52,22 @@ CONF: Final[Mapping[str, str]] = {
 """Spark's configuration for an application on the cluster."""
 
 
-class SparkCluster:
-    """Master and workers; whoever can log in to this machine can run programs on them.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SparkCluster(Server):
+    """Master and workers; whoever can log in to this machine can run programs on them."""
 
-    Args:
-        folder: Its files.
-        hosts: Addresses of the workers.
-        cores: Of each worker.
-    """
+    folder: Path
+    """Its files."""
 
     part = Part.CLUSTER
     ports = ("cluster", "cluster-web")
     start_timeout_s = 120.0
-    stop_timeout_s = 30.0
-
-    def __init__(self, *, folder: Path, hosts: Sequence[str] = WORKERS, cores: int = CORES) -> None:
-        self._folder = folder
-        self._hosts = hosts
-        self._cores = cores
 
     def prepare(self, ports: Mapping[str, int]) -> Command:
         """Name the program that starts the nodes."""
-        program = (sys.executable, "-m", "tally_local.stack.cluster_nodes")
-        own = ("--port", str(ports["cluster"]), "--web-port", str(ports["cluster-web"]))
-        workers = ("--folder", str(self._folder), "--cores", str(self._cores), *self._hosts)
-        return Command(
-            argv=(*program, *own, *workers),
-            cwd=self._folder,
-            env=dict(os.environ),
-        )
+        program = (sys.executable, "-m", "tally_local.stack.spark_cluster")
+        own = (str(ports["cluster"]), str(ports["cluster-web"]), str(self.folder))
+        return Command(argv=(*program, *own), cwd=self.folder, env=dict(os.environ))
 
     def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:  # noqa: ARG002
         """Whether all workers have told the master of themselves."""
@@ -64,7 +76,7 @@ class SparkCluster:
             return False
         # By host: a worker that was slow to get an answer may have told the master twice.
         alive = {worker["host"] for worker in page["workers"] if worker["state"] == "ALIVE"}
-        return alive == set(self._hosts)
+        return alive == set(WORKERS)
 
     def address(self, ports: Mapping[str, int]) -> str:
         """The address for ``spark.master``."""
@@ -74,3 +86,65 @@ class SparkCluster:
 def cluster_master(ports: Mapping[str, int]) -> str:
     """The address of the stack's cluster, for ``spark.master``."""
     return f"spark://{LOOPBACK}:{ports['cluster']}"
+
+
+Start = Callable[[], "Popen[bytes]"]
+"""Starts a node."""
+
+
+def run_nodes(nodes: Mapping[str, Start], stopping: Event) -> None:
+    """Run nodes, by name, until ``stopping`` is set; one that has ended is started again."""
+    running = {name: start() for name, start in nodes.items()}
+    try:
+        while not stopping.wait(_POLL_S):
+            for name, start in nodes.items():
+                if (code := running[name].poll()) is not None:
+                    click.echo(f"{name} has ended with exit code {code}; started again")
+                    stopping.wait(_PAUSE_S)
+                    running[name] = start()
+    finally:
+        end(list(running.values()))
+
+
+def _start_master(port: str, web_port: str) -> "Popen[bytes]":
+    # Its page tells which workers there are. Its second way in, which has a fixed port, is not
+    # needed.
+    options = {"SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"}
+    return _start(_MASTER, LOOPBACK, options, "--port", port, "--webui-port", web_port)
+
+
+def _start_worker(host: str, port: str, work: Path) -> "Popen[bytes]":
+    """A worker on a host, whose address its executors have as well."""
+    options = {"SPARK_WORKER_OPTS": _CLEANUP, "SPARK_LOCAL_DIRS": str(work / "tmp")}
+    where = ("--port", "0", "--webui-port", "0", "--work-dir", str(work))
+    offer = ("--cores", str(CORES), "--memory", MEMORY, f"spark://{LOOPBACK}:{port}")
+    return _start(_WORKER, host, options, *where, *offer)
+
+
+def _start(program: str, host: str, options: Mapping[str, str], *arguments: str) -> "Popen[bytes]":
+    # A Spark that is configured for something else is not meant.
+    inherited = {n: v for n, v in os.environ.items() if not n.startswith("SPARK_")}
+    home = spark_home()
+    return Popen(
+        [str(home / "bin" / "spark-class"), program, "--host", host, *arguments],
+        env={
+            **inherited,
+            **JAVA_ENVIRONMENT,
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": host,
+            "SPARK_DAEMON_MEMORY": "256m",
+            **options,
+        },
+    )
+
+
+def main(port: str, web_port: str, folder: str) -> None:
+    """Run the nodes until SIGTERM."""
+    nodes: dict[str, Start] = {"master": partial(_start_master, port, web_port)}
+    for host in WORKERS:
+        nodes[f"worker {host}"] = partial(_start_worker, host, port, Path(folder, host))
+    run_nodes(nodes, stop_on_signals())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -2,15 +2,16 @@
 
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from tally.config.servers import SparkSettings
 from tally.spark.keeper import HUNG_S, STUCK_S, answers
-from tally_local.stack.credentials import Credentials
+from tally_local.stack.home import Credentials
 from tally_local.stack.ports import LOOPBACK
 from tally_local.stack.processes import Command, Record
-from tally_local.stack.server import Part
+from tally_local.stack.server import Part, Server
 from tally_local.stack.spark_cluster import CONF
 
 MASTER: Final = "local[2]"
@@ -19,44 +20,32 @@ HOST: Final = "localhost"
 """The loopback address by the name with which PySpark sends a token without TLS."""
 
 
-class SparkServer:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SparkServer(Server):
     """A Spark Connect server on the loopback address that asks for a token.
 
     Its process is a keeper, which starts the JVM again when it has ended, no longer answers, or has
     a task that goes on after it was cancelled.
-
-    Args:
-        folder: Its files.
-        jars: The connector's jars.
-        credentials: The stack's, the token among them.
-        cluster: The master of the cluster on which it counts; in its own JVM when None.
-        hung_s: Seconds without an answer after which the JVM is replaced.
-        stuck_s: Seconds that a cancelled task may go on before the JVM is replaced, and the work
-            for a driver that is gone before it is cancelled.
     """
+
+    folder: Path
+    """Its files."""
+    jars: Path
+    """The connector's jars."""
+    credentials: Credentials
+    """The stack's, the token among them."""
+    cluster: str | None = None
+    """The master of the cluster on which it counts; in its own JVM when None."""
+    hung_s: float = HUNG_S
+    """Seconds without an answer after which the JVM is replaced."""
+    stuck_s: int = STUCK_S
+    """Seconds that a cancelled task may go on before the JVM is replaced, and the work for a driver
+    that is gone before it is cancelled."""
 
     part = Part.SPARK
     ports = ("spark",)
     start_timeout_s = 240.0
     stop_timeout_s = 20.0
-
-    def __init__(
-        self,
-        *,
-        folder: Path,
-        jars: Path,
-        credentials: Credentials,
-        cluster: str | None = None,
-        hung_s: float = HUNG_S,
-        stuck_s: int = STUCK_S,
-    ) -> None:
-        self._folder = folder
-        self._credentials = credentials
-        self._spark = SparkSettings(
-            master=cluster or MASTER, jars_dir=jars, conf=dict(CONF) if cluster else {}
-        )
-        self._hung_s = hung_s
-        self._stuck_s = stuck_s
 
     def prepare(self, ports: Mapping[str, int]) -> Command:
         """Make the folder for its temporary files."""
@@ -66,20 +55,21 @@ class SparkServer:
             server_environment,
         )
 
-        environment = server_environment(self._credentials.spark_token)
-        scratch = self._folder / "tmp"
+        environment = server_environment(self.credentials.spark_token)
+        scratch = self.folder / "tmp"
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+        conf = dict(CONF) if self.cluster else {}
         server = server_command(
-            self._spark,
+            SparkSettings(master=self.cluster or MASTER, jars_dir=self.jars, conf=conf),
             port=ports["spark"],
             scratch=scratch,
             memory=MEMORY,
-            stuck_s=self._stuck_s,
+            stuck_s=self.stuck_s,
         )
-        keep = ("--port", str(ports["spark"]), "--hung-s", str(self._hung_s))
+        keep = ("--port", str(ports["spark"]), "--hung-s", str(self.hung_s))
         return Command(
             argv=(sys.executable, "-m", "tally.spark.keeper", *keep, "--", *server),
-            cwd=self._folder,
+            cwd=self.folder,
             env={
                 # A Spark that is configured for something else is not meant.
                 **{n: v for n, v in environment.items() if n in OWN or not n.startswith("SPARK_")},

@@ -7,24 +7,21 @@ from pathlib import Path
 from types import MappingProxyType
 
 import psutil
-from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from tally.errors import StackError
 from tally.spark.jars import CONNECTOR, Jars
 from tally.spark.java import java
+from tally_local.stack.addresses import write_addresses
 from tally_local.stack.airflow_server import AirflowServer
-from tally_local.stack.credentials import Credentials
+from tally_local.stack.home import Credentials, Layout
 from tally_local.stack.interruption import interruptible
 from tally_local.stack.kafka_server import KafkaServer
-from tally_local.stack.layout import Layout
 from tally_local.stack.lock import held
 from tally_local.stack.mysql_program import MySQLPrograms
 from tally_local.stack.mysql_server import MySQLServer
-from tally_local.stack.overlay import write_overlay
 from tally_local.stack.ports import Ports, is_free
 from tally_local.stack.processes import Processes, Record
-from tally_local.stack.server import Part, PartState, PartStatus, Server
-from tally_local.stack.server_jars import SERVERS
+from tally_local.stack.server import SERVERS, Part, PartState, PartStatus, Server
 from tally_local.stack.spark_cluster import SparkCluster, cluster_master
 from tally_local.stack.spark_server import SparkServer
 
@@ -62,7 +59,7 @@ class Stack:
         airflow_options: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
         servers: Callable[[Part], Server] | None = None,
     ) -> None:
-        self.layout = Layout.of(project, home)
+        self.layout = Layout(project, home)
         self._mysql_options = mysql_options
         self._airflow_options = airflow_options
         self._announce = announce
@@ -237,13 +234,20 @@ class Stack:
         return self._processes.main_process(part) is not None
 
     def _wait_until_ready(self, server: Server, start: Record) -> None:
-        tries = 1
-        while not self._becomes_ready(server, start):
-            if tries == PORT_TRIES or not self._lost_port(server):
-                raise self._crash(server.part, "ended while it started")
-            tries += 1
-            start = self._start(server)
-        self._announce(f"{server.part}: ready at {server.address(self._ports.remembered())}")
+        """Wait; a server that has lost a port to another process is started again."""
+        tries, deadline = 1, time.monotonic() + server.start_timeout_s
+        while not server.is_ready(ports := self._ports.remembered(), start):
+            if time.monotonic() > deadline:
+                what = f"was not ready after {server.start_timeout_s:.0f} s"
+                raise self._crash(server.part, what)
+            if not self._runs(server.part):
+                # Another process may take a port after the check and before the server binds it.
+                if tries == PORT_TRIES or all(is_free(ports[name]) for name in server.ports):
+                    raise self._crash(server.part, "ended while it started")
+                tries, deadline = tries + 1, time.monotonic() + server.start_timeout_s
+                start = self._start(server)
+            time.sleep(POLL_S)
+        self._announce(f"{server.part}: ready at {server.address(ports)}")
 
     def _start(self, server: Server) -> Record:
         self._processes.stop(server.part, timeout_s=server.stop_timeout_s)  # left by a crash
@@ -260,31 +264,6 @@ class Stack:
         command = server.prepare(ports)
         self._write_addresses(server.part)
         return self._processes.start(server.part, command)
-
-    def _becomes_ready(self, server: Server, start: Record) -> bool:
-        """Wait until ``server`` is ready; False when it ended instead."""
-        ports = self._ports.remembered()
-
-        def is_ready() -> bool | None:
-            if server.is_ready(ports, start):
-                return True
-            return None if self._runs(server.part) else False
-
-        until_known = Retrying(
-            retry=retry_if_result(lambda ready: ready is None),
-            stop=stop_after_delay(server.start_timeout_s),
-            wait=wait_fixed(POLL_S),
-        )
-        try:
-            return bool(until_known(is_ready))
-        except RetryError:
-            what = f"was not ready after {server.start_timeout_s:.0f} s"
-            raise self._crash(server.part, what) from None
-
-    def _lost_port(self, server: Server) -> bool:
-        """Whether another process took a port of ``server`` after the check and before its bind."""
-        ports = self._ports.remembered()
-        return not all(is_free(ports[name]) for name in server.ports)
 
     def _down(self, part: Part) -> bool:
         if self._runs(part):
@@ -307,8 +286,6 @@ class Stack:
             state=state,
             address=server.address(ports) if server.ports[0] in ports else None,
             pid=process.pid if process else None,
-            log=self._processes.log(part),
-            log_tail=self._processes.log_tail(part) if state is PartState.CRASHED else (),
         )
 
     def _crash(self, part: Part, what: str) -> StackError:
@@ -330,5 +307,4 @@ class Stack:
             if starting is not part and self._processes.record(part) is None:
                 ports.pop(part, None)
         credentials = self.credentials()
-        write_overlay(self.layout.overlay, ports=ports, credentials=credentials, jars=self.jars_dir)
-        AirflowServer(layout=self.layout, credentials=credentials).write_connections(ports)
+        write_addresses(self.layout, ports=ports, credentials=credentials, jars=self.jars_dir)

@@ -2,12 +2,11 @@
 
 Each route says whom it is for: a dependency of :mod:`tally.airflow.console.access`. All of them
 only read. Answers are made in worker threads, so that waiting for MySQL does not block the API
-server, and a bounded number at a time (:mod:`tally.airflow.console.request_limit`).
+server, and a bounded number at a time (:class:`tally.airflow.console.drawing.RequestLimit`).
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -20,26 +19,25 @@ from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
 
 from tally.airflow.connections import connected_settings
-from tally.airflow.console import ledger_pages, metrics, pages, steering_pages
+from tally.airflow.console import metrics, pages, steering_pages
 from tally.airflow.console.access import (
     OF_DAG,
     OF_RUN,
+    READ,
     SIGNED_IN,
+    TRIGGER,
+    UNPAUSE,
     is_paused,
-    may_read,
-    may_read_reports,
-    may_trigger,
-    may_unpause,
+    may,
 )
-from tally.airflow.console.drawing import HEADERS, draw, export
-from tally.airflow.console.page import Page
-from tally.airflow.console.query import Query
-from tally.airflow.console.request_limit import RequestLimit
+from tally.airflow.console.drawing import HEADERS, RequestLimit, draw, export
+from tally.airflow.console.page import Asked, Page, Query
 from tally.airflow.console.runs import TASKS_MAX, find_run
 from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
 from tally.app.overview import PipelineSummary, overview
 from tally.app.surroundings import Surroundings, engine_error
-from tally.context import Context, console_context
+from tally.config.settings import Settings
+from tally.context import console_context
 from tally.errors import (
     ConfigError,
     TallyError,
@@ -55,43 +53,18 @@ log = logging.getLogger(__name__)
 STATIC: Final = Path(__file__).parent / "static"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """What a page is asked for."""
-
-    ctx: Context
-    """Where it reads."""
-    pipeline: str
-    """The pipeline."""
-    query: Query
-    """The parameters of its address."""
-    path: Mapping[str, str]
-    """The variable parts of its path."""
-    user: Any
-    """Who asks."""
-
-    @property
-    def surroundings(self) -> Surroundings:
-        """What is known of Airflow and of the engine, which is asked for it."""
-        return _surroundings(self.pipeline, engine_error(self.ctx.settings.spark))
-
-
-Compose = Callable[[Asked], Page]
-
-PAGES: Final[Mapping[str, Compose]] = {
-    "": lambda a: pages.overview_page(a.ctx, a.pipeline, a.query, a.surroundings),
-    "minute": lambda a: pages.minute_page(a.ctx, a.pipeline, a.query),
-    "kafka": lambda a: pages.kafka_page(a.ctx, a.pipeline, a.surroundings),
-    "partitions": lambda a: pages.partitions_page(a.ctx, a.pipeline, a.surroundings),
-    "strips": lambda a: pages.strips_page(a.ctx, a.pipeline, a.surroundings),
-    "batches": lambda a: ledger_pages.batches_page(a.ctx, a.pipeline, a.query),
-    "batches/{batch_id}": lambda a: ledger_pages.batch_page(a.ctx, a.pipeline, a.path),
-    "dead-letters": lambda a: ledger_pages.dead_letters_page(a.ctx, a.pipeline, a.query),
-    "replay": lambda a: steering_pages.replay_page(a.ctx, a.pipeline, a.query),
-    "losses": lambda a: steering_pages.losses_page(a.ctx, a.pipeline),
-    "audit": lambda a: steering_pages.audit_page(
-        a.pipeline, may_see=may_read_reports(a.pipeline + AUDIT_SUFFIX, a.user)
-    ),
+PAGES: Final[Mapping[str, Callable[[Asked], Page]]] = {
+    "": pages.overview_page,
+    "minute": pages.minute_page,
+    "kafka": pages.kafka_page,
+    "partitions": pages.partitions_page,
+    "strips": pages.strips_page,
+    "batches": pages.batches_page,
+    "batches/{batch_id}": pages.batch_page,
+    "dead-letters": pages.dead_letters_page,
+    "replay": steering_pages.replay_page,
+    "losses": steering_pages.losses_page,
+    "audit": steering_pages.audit_page,
 }
 """The pages of a pipeline, by their address below it."""
 
@@ -131,19 +104,14 @@ def create_console(config: Path) -> FastAPI:
     async def show_metrics(request: Request) -> Response:
         return await of_metrics.run(partial(console.metrics, request))
 
-    for path, compose in PAGES.items():
-        show = _shown(console, of_kafka if path in ASK_KAFKA else limit, compose)
+    async def show_page(path: str, dag_id: str, request: Request, user: GetUserDep) -> Response:
+        its_limit = of_kafka if path in ASK_KAFKA else limit
+        return await its_limit.run(partial(console.page, request, user, dag_id, PAGES[path]))
+
+    for path in PAGES:
+        show = partial(show_page, path)
         app.get(f"/pipelines/{{dag_id}}/{path}", dependencies=OF_DAG)(show)
     return app
-
-
-def _shown(
-    console: "_Console", limit: RequestLimit, compose: Compose
-) -> Callable[..., Awaitable[Response]]:
-    async def show(dag_id: str, request: Request, user: GetUserDep) -> Response:
-        return await limit.run(partial(console.page, request, user, dag_id, compose))
-
-    return show
 
 
 class _Console:
@@ -153,12 +121,14 @@ class _Console:
         self._config = config
         self._pool = ConnectionPool()
 
-    def page(self, request: Request, user: Any, pipeline: str, compose: Compose) -> Response:
+    def page(
+        self, request: Request, user: Any, pipeline: str, compose: Callable[[Asked], Page]
+    ) -> Response:
         """A page of one pipeline, for a user who has the right to its DAG."""
         frame = self.frame(request, user, pipeline)
         try:
             settings = connected_settings(self._config)
-            frame |= {"pipelines": [name for name in settings.names if may_read(name, user)]}
+            frame |= {"pipelines": self._readable(settings, user)}
             if pipeline in settings.disabled:
                 summary = PipelineSummary.disabled(pipeline, settings.disabled[pipeline])
                 return draw("disabled.html", frame, {"summary": summary, "title": pipeline})
@@ -167,15 +137,15 @@ class _Console:
                 raise UnknownPipelineError(
                     f"no pipeline {pipeline!r} is configured", next_step="see the list of pipelines"
                 )
-            query = _query(request)
             asked = Asked(
                 ctx=console_context(settings, self._pool),
                 pipeline=pipeline,
-                query=query,
-                path=request.path_params,
+                query=Query(request.query_params),
+                path=Query(request.path_params),
                 user=user,
+                surroundings=lambda: _surroundings(pipeline, engine_error(settings.spark)),
             )
-            return _answer(compose(asked), query, frame)
+            return _answer(compose(asked), asked.query, frame)
         except TallyError as error:
             return _failed(error, frame)
 
@@ -184,7 +154,7 @@ class _Console:
         frame = self.frame(request, user, "")
         try:
             settings = connected_settings(self._config)
-            names = [name for name in settings.names if may_read(name, user)]
+            names = self._readable(settings, user)
             if len(names) == 1 and not ask_kafka:
                 return RedirectResponse(f"pipelines/{names[0]}/", headers=HEADERS)
             engine = engine_error(settings.spark)
@@ -231,7 +201,7 @@ class _Console:
                     ),
                 ),
             )
-            return _answer(page, _query(request), frame)
+            return _answer(page, Query(request.query_params), frame)
         except TallyError as error:
             return _failed(error, frame)
 
@@ -252,6 +222,10 @@ class _Console:
             return Response(status_code=status.HTTP_503_SERVICE_UNAVAILABLE)
 
     @staticmethod
+    def _readable(settings: Settings, user: Any) -> list[str]:
+        return [name for name in settings.names if may(user, READ, name)]
+
+    @staticmethod
     def frame(request: Request, user: Any, pipeline: str) -> dict[str, Any]:
         """What every page has besides its own values."""
         route = request.scope["route"].path
@@ -265,9 +239,9 @@ class _Console:
             "here": route.lstrip("/").format(
                 **{key: quote(value, safe="") for key, value in request.path_params.items()}
             ),
-            "address": urlencode(_query(request)),
-            "may_trigger": partial(may_trigger, user=user),
-            "may_unpause": partial(may_unpause, user=user),
+            "address": urlencode(Query(request.query_params)),
+            "may_trigger": partial(may, user, TRIGGER),
+            "may_unpause": partial(may, user, UNPAUSE),
         }
 
 
@@ -292,11 +266,6 @@ def _pipeline_of(dag_id: str) -> tuple[str, str]:
         if dag_id.endswith(suffix):
             return dag_id.removesuffix(suffix), suffix
     return dag_id, ""
-
-
-def _query(request: Request) -> Query:
-    """The parameters of the address that say what is shown; empty ones are none."""
-    return {key: value for key, value in request.query_params.items() if value}
 
 
 def _answer(page: Page, query: Query, frame: Mapping[str, Any]) -> Response:

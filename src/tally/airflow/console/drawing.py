@@ -1,11 +1,15 @@
-"""Pages and exports as answers to the browser. Every value is escaped: a log line is no markup."""
+"""Answers to the browser: pages and exports, a bounded number at a time.
+
+Every value is escaped: a log line is no markup.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
+from anyio import CapacityLimiter, to_thread
 from fastapi import Response, status
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -26,7 +30,48 @@ HEADERS: Final = {
     "Referrer-Policy": "same-origin",
 }
 
+RETRY_AFTER_S: Final = 10
+"""Seconds after which a refused request may come again, as often as a page renews itself."""
+
 _EXPORTS: Final = {"csv": (as_csv, "text/csv"), "json": (as_json, "application/json")}
+
+
+class RequestLimit:
+    """Requests in threads, a bounded number of them at a time. Belongs to one event loop.
+
+    Airflow's own API shares the process.
+
+    Args:
+        at_a_time: Requests that are answered at a time, each in a thread of its own.
+        queued_max: Requests that wait for a thread; further ones are refused.
+    """
+
+    def __init__(self, *, at_a_time: int, queued_max: int) -> None:
+        self._limiter = CapacityLimiter(at_a_time)
+        self._queued_max = queued_max
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait for a thread now."""
+        return self._limiter.statistics().tasks_waiting
+
+    async def run(self, work: Callable[[], Response]) -> Response:
+        """Answer a request in a thread.
+
+        Args:
+            work: Makes the answer; may wait for servers.
+
+        Returns:
+            Its answer, or 503 when too many wait already.
+        """
+        if self.queued >= self._queued_max:
+            return Response(
+                "Tally answers too many requests at the moment; try again soon.",
+                status.HTTP_503_SERVICE_UNAVAILABLE,
+                {"Retry-After": str(RETRY_AFTER_S)},
+                "text/plain",
+            )
+        return await to_thread.run_sync(work, limiter=self._limiter)
 
 
 def draw(
@@ -86,7 +131,7 @@ def rate_text(rate: float) -> str:
 
 
 def age_text(since: datetime | None, now: datetime) -> str:
-    """``12 s``, ``3 min``, ``2 h``, ``4 days``; times to come are told like past ones."""
+    """``12 s``, ``3 min``, ``2 h``, ``4 days``; future times are written like past ones."""
     if since is None:
         return "unknown"
     seconds = abs((now - since).total_seconds())

@@ -5,8 +5,7 @@ A scraper cannot sign in to Airflow. It gets figures of all pipelines, and no li
 
 import hmac
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from fastapi import Request, Response, status
@@ -17,6 +16,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from tally.airflow.console.runs import latest_report
+from tally.airflow.policies import AUDIT_SUFFIX
 from tally.app.each import is_down
 from tally.app.measurements import (
     AuditOutcome,
@@ -95,17 +95,19 @@ def exposition(
 
 
 class _Pipelines(Collector):
-    """The figures of all pipelines, newly read for each scrape."""
+    """The figures of all pipelines for one scrape; a server that is down is asked only once."""
 
     def __init__(self, ctx: Context, surroundings: Callable[[str], Surroundings]) -> None:
         self._ctx = ctx
         self._surroundings = surroundings
+        self._ledger_errors: list[TallyError] = []
+        self._kafka_errors: list[TallyError] = []
 
     def collect(self) -> Iterable[Family]:
         """A family of each metric that there is a figure of."""
         families: dict[Metric, Family] = {}
-        for pipeline, found in self._measured().items():
-            for one in found:
+        for pipeline in self._ctx.settings.names:
+            for one in self._of(pipeline):
                 names = ["pipeline", *(name for name, _ in one.labels)]
                 make = CounterMetricFamily if one.metric.is_counter else GaugeMetricFamily
                 family = families.setdefault(
@@ -115,59 +117,41 @@ class _Pipelines(Collector):
                 family.add_metric(values, one.value)  # type: ignore[attr-defined]
         return families.values()
 
-    def _measured(self) -> Mapping[str, list[Measurement]]:
-        down = _Down()
-        return {name: list(self._of(name, down)) for name in self._ctx.settings.names}
-
-    def _of(self, pipeline: str, down: "_Down") -> Iterator[Measurement]:
-        """One pipeline's figures; a server that is down is asked only once for all of them."""
+    def _of(self, pipeline: str) -> Iterator[Measurement]:
         settings = self._ctx.settings
         if pipeline in settings.disabled:
             summary = PipelineSummary.disabled(pipeline, settings.disabled[pipeline])
             yield from of_problems(summary.health, summary.problems)
             return
-        yield from _audited(pipeline)
+        audit = latest_report(pipeline + AUDIT_SUFFIX)
+        if audit is not None and audit.report is not None and audit.ended_at is not None:
+            outcome = AuditOutcome(
+                holds=bool(audit.report["holds"]),
+                violations=int(audit.report["findings"]),
+                ended_at=audit.ended_at,
+            )
+            yield from of_audit(outcome)
         try:
-            view = self._read(pipeline, down)
+            view = self._read(pipeline)
         except TallyError as error:
             log.warning("no metrics of %s: %s", pipeline, error)
-            down.ledger.append(error)
+            self._ledger_errors.append(error)
             yield Measurement(Metric.LEDGER_UP, 0)
             return
         yield from of_waiting(view)
 
-    def _read(self, pipeline: str, down: "_Down") -> WaitingView:
-        if (error := next(filter(is_down, down.ledger), None)) is not None:
+    def _read(self, pipeline: str) -> WaitingView:
+        if (error := next(filter(is_down, self._ledger_errors), None)) is not None:
             raise error
-        kafka_error = next((ErrorView.of(error) for error in down.kafka if is_down(error)), None)
+        down = next((ErrorView.of(error) for error in self._kafka_errors if is_down(error)), None)
         view = waiting(
             self._ctx,
             pipeline,
             surroundings=self._surroundings(pipeline),
-            kafka_error=kafka_error,
-            on_unanswered=down.kafka.append,
+            kafka_error=down,
+            on_unanswered=self._kafka_errors.append,
         )
         for unknown in (view.status.kafka_error, view.times_error):
             if unknown is not None:
                 log.warning("not all metrics of %s: %s", pipeline, unknown.what)
         return view
-
-
-@dataclass(kw_only=True, slots=True)
-class _Down:
-    """The errors of servers during a scrape."""
-
-    ledger: list[TallyError] = field(default_factory=list)
-    kafka: list[TallyError] = field(default_factory=list)
-
-
-def _audited(pipeline: str) -> Iterator[Measurement]:
-    """The latest audit that has ended with a report."""
-    run = latest_report(pipeline)
-    if run is not None and run.report is not None and run.ended_at is not None:
-        outcome = AuditOutcome(
-            holds=bool(run.report["holds"]),
-            violations=int(run.report["findings"]),
-            ended_at=run.ended_at,
-        )
-        yield from of_audit(outcome)

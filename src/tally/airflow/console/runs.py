@@ -11,10 +11,11 @@ from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
-from tally.airflow.losses_tasks import DECIDE, LOOK, SETTLE
-from tally.airflow.operators import AUDIT, BLOCKED, COUNT, PLAN, PRUNE, REPORT_KEY
-from tally.airflow.policies import AUDIT_SUFFIX
-from tally.airflow.replay_tasks import OUTCOME, PREVIEW, REQUEST
+from tally.airflow.audit_dag import AUDIT, PRUNE, REPORT_KEY
+from tally.airflow.count import COUNT
+from tally.airflow.losses_dag import DECIDE, LOOK, SETTLE
+from tally.airflow.minute_dag import BLOCKED, PLAN
+from tally.airflow.replay_dag import OUTCOME, PREVIEW, REQUEST
 
 ORDER: Final = (
     *(PLAN, PREVIEW, REQUEST, COUNT, BLOCKED, OUTCOME),
@@ -30,31 +31,18 @@ FINAL: Final = frozenset({"success", "failed"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TaskState:
-    """A task of a run."""
-
-    task_id: str
-    map_index: int
-    state: str
-    """Airflow's state; ``waiting`` before it has one."""
-    title: str
-    """Its name, with that of its batch."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
     """A run of a DAG."""
 
-    dag_id: str
-    run_id: str
     state: str
     started_at: datetime | None
-    ended_at: datetime | None
     user: str
     """Who has triggered it; empty when the schedule did."""
     conf: Mapping[str, Any]
     """What it was triggered with."""
-    tasks: tuple[TaskState, ...]
+    tasks: list[dict[str, str]]
+    """The ``state`` of each task, ``waiting`` before Airflow has one; and its ``title``: its name,
+    with that of its batch."""
 
     @property
     def has_ended(self) -> bool:
@@ -85,7 +73,6 @@ def find_run(dag_id: str, run_id: str) -> Run | None:
             session.execute(
                 select(  # type: ignore[call-overload]  # a hybrid property is a column, too
                     TaskInstance.task_id,
-                    TaskInstance.map_index,
                     TaskInstance.state,
                     TaskInstance.rendered_map_index,
                 )
@@ -96,22 +83,17 @@ def find_run(dag_id: str, run_id: str) -> Run | None:
         )
         tasks = sorted(tasks, key=lambda task: ORDER.index(task[0]) if task[0] in ORDER else -1)
         return Run(
-            dag_id=dag_id,
-            run_id=run_id,
             state=str(run.state),
             started_at=run.start_date,
-            ended_at=run.end_date,
             user=run.triggering_user_name or "",
             conf=dict(run.conf or {}),
-            tasks=tuple(
-                TaskState(
-                    task_id=task_id,
-                    map_index=map_index,
-                    state=str(state or "waiting"),
-                    title=f"{task_id}: {name}" if name else task_id,
-                )
-                for task_id, map_index, state, name in tasks
-            ),
+            tasks=[
+                {
+                    "state": str(state or "waiting"),
+                    "title": f"{task_id}: {name}" if name else task_id,
+                }
+                for task_id, state, name in tasks
+            ],
         )
 
 
@@ -124,9 +106,8 @@ def find_xcom(dag_id: str, run_id: str, task_id: str, key: str) -> Any:
         return None if row is None else XComModel.deserialize_value(row)
 
 
-def latest_report(pipeline: str) -> AuditRun | None:
+def latest_report(dag_id: str) -> AuditRun | None:
     """The latest audit that has ended with a report; None before the first one."""
-    dag_id = pipeline + AUDIT_SUFFIX
     with create_session() as session:
         found = session.execute(
             select(XComModel, DagRun.state, DagRun.end_date)
@@ -147,9 +128,8 @@ def latest_report(pipeline: str) -> AuditRun | None:
     return AuditRun(run_id=xcom.run_id, state=str(state), ended_at=ended_at, report=report)
 
 
-def latest_audits(pipeline: str, limit: int) -> list[AuditRun]:
-    """The latest runs of a pipeline's audit, newest first."""
-    dag_id = pipeline + AUDIT_SUFFIX
+def latest_audits(dag_id: str, limit: int) -> list[AuditRun]:
+    """The latest runs of an audit, newest first."""
     with create_session() as session:
         runs = session.execute(
             select(DagRun.run_id, DagRun.state, DagRun.end_date)

@@ -5,17 +5,15 @@ from typing import Any, Final
 
 from airflow.models.xcom import XCOM_RETURN_KEY
 
-from tally.airflow.console.access import is_paused
+from tally.airflow.console.access import READ_REPORTS, is_paused, may
 from tally.airflow.console.listings import batches_table, losses_table
-from tally.airflow.console.page import Page
-from tally.airflow.console.query import ROWS, Query
+from tally.airflow.console.page import ROWS, Asked, Page
 from tally.airflow.console.runs import find_xcom, latest_audits, latest_report
 from tally.airflow.console.tables import SHOWN_MAX, Table
-from tally.airflow.losses_tasks import REFUSED_KEY, SETTLE
-from tally.airflow.losses_work import as_seen
+from tally.airflow.losses_dag import REFUSED_KEY, SETTLE, as_seen
 from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
-from tally.airflow.replay_fields import CHOICES, REASON_MAX
-from tally.airflow.replay_tasks import PREVIEW, REPLAY_KEY, REQUEST, SHOWN_KEY
+from tally.airflow.replay_dag import PREVIEW, REPLAY_KEY, REQUEST, SHOWN_KEY
+from tally.airflow.replay_form import CHOICES, REASON_MAX
 from tally.app import columns
 from tally.app.batches import RUN_BATCHES_MAX, run_batches
 from tally.app.columns import Column
@@ -36,13 +34,14 @@ AUDIT_RUNS: Final = (
 )
 
 
-def replay_page(ctx: Context, pipeline: str, query: Query) -> Page:
+def replay_page(asked: Asked) -> Page:
     """The form of a replay, filled in from the address, and earlier replays."""
-    topics = ctx.settings.pipeline(pipeline).topics
+    pipeline, query = asked.pipeline, asked.query
+    topics = asked.ctx.settings.pipeline(pipeline).topics
     what = query.get("what", "minutes")
     if what not in CHOICES:  # without a choice the DAG would take its own default, everything
         raise UsageError(f"what = {what!r} is not known", next_step=f"one of {', '.join(CHOICES)}")
-    found = list_replays(ctx, pipeline, limit=ROWS).replays
+    found = list_replays(asked.ctx, pipeline, limit=ROWS).replays
     return Page(
         template="replay.html",
         title="Replay",
@@ -67,9 +66,9 @@ def replay_page(ctx: Context, pipeline: str, query: Query) -> Page:
     )
 
 
-def losses_page(ctx: Context, pipeline: str) -> Page:
+def losses_page(asked: Asked) -> Page:
     """Open losses with the form that decides them, and what was decided before."""
-    found = losses(ctx, pipeline).losses
+    found = losses(asked.ctx, asked.pipeline).losses
     undecided = [loss for loss in found if loss.state == "open"]
     shown = undecided[:SHOWN_MAX]  # what is decided is what is seen
     decided = [loss for loss in reversed(found) if loss.state != "open"]
@@ -80,7 +79,7 @@ def losses_page(ctx: Context, pipeline: str) -> Page:
             "open": undecided,
             "seen": [as_seen(loss) for loss in shown],
             "reason_max": REASON_MAX,
-            "dag_id": pipeline + LOSSES_SUFFIX,
+            "dag_id": asked.pipeline + LOSSES_SUFFIX,
         },
         tables=(
             losses_table(undecided, "open", "Open losses, oldest first"),
@@ -89,10 +88,12 @@ def losses_page(ctx: Context, pipeline: str) -> Page:
     )
 
 
-def audit_page(pipeline: str, *, may_see: bool) -> Page:
+def audit_page(asked: Asked) -> Page:
     """What the last audits have found, for whoever may see it."""
-    runs = latest_audits(pipeline, limit=AUDITS) if may_see else []
-    audit = latest_report(pipeline) if may_see else None
+    dag_id = asked.pipeline + AUDIT_SUFFIX
+    may_see = may(asked.user, READ_REPORTS, dag_id)
+    runs = latest_audits(dag_id, limit=AUDITS) if may_see else []
+    audit = latest_report(dag_id) if may_see else None
     latest = None if audit is None else audit.report
     return Page(
         template="audit.html",
@@ -100,9 +101,9 @@ def audit_page(pipeline: str, *, may_see: bool) -> Page:
         values={
             "audit": audit,
             "latest": latest,
-            "dag_id": pipeline + AUDIT_SUFFIX,
+            "dag_id": dag_id,
             "may_see": may_see,
-            "paused": is_paused(pipeline + AUDIT_SUFFIX),
+            "paused": is_paused(dag_id),
         },
         tables=(
             Table(

@@ -17,9 +17,8 @@ from tally.app.health import Health
 from tally.app.overview import Statuses
 from tally.app.status import StatusView
 from tally.app.surroundings import Surroundings, ask_airflow, is_configured, surroundings
-from tally.config.complaints import CORRECT_THEM
 from tally.config.loading import load_settings
-from tally.config.settings import Settings
+from tally.config.settings import CORRECT_THEM, Settings
 from tally.context import Context, open_context
 from tally.errors import ConfigError, TallyError
 

@@ -1,0 +1,69 @@
+"""The driver's memory for a large output, by delivery.
+
+Usage: ``.tally/venv/bin/python -m benchmarks.outputs [--outputs 10000000]``
+
+Programs of their own count on the stack's cluster in client mode, so that driver and executors are
+different processes. Each delivery counts a hundredth of the outputs, and all of them: counts of a
+line each, or lines that are kept. Ends with an error if a line was not counted.
+"""
+
+import sys
+from collections.abc import Iterator
+
+from benchmarks.alone import Alone, count_alone
+from benchmarks.deliveries import DELIVERIES, delivery
+from benchmarks.page import Table, command
+from benchmarks.servers import PARTITIONS, new_topic, serving, write_lines
+from tally_local.stack.server import Part
+
+# Each line has a number, so by it each line is a row of the counts.
+BY_LINE = r"""line_format.time_format = "yyyy-MM-dd HH:mm:ss"
+line_format.pattern = '^(?<time>\S+ \S+) (?<level>[A-Z]+) .*request (?<number>\d+)'
+labels = ["number"]
+max_series_per_batch = 100000000
+"""
+KEYS = "levels = []\npatience_s = 20000\nmax_records_per_partition = 2000000000\n"
+
+
+def measure(outputs: int = 10_000_000) -> Iterator[Table]:
+    """The driver's memory for few outputs and for many.
+
+    Raises:
+        subprocess.CalledProcessError: A program has failed, or not counted every line.
+    """
+    _, many = sizes = (outputs // 100, outputs)
+    topics = {size: new_topic(f"outputs-{size}") for size in sizes}
+    pipelines = {
+        f"{name}{size}": f'topics = ["{topics[size]}"]\n{KEYS}{delivery(name, topics[size])}'
+        + (BY_LINE if name in {"batch", "partition"} else "")
+        for name in DELIVERIES
+        for size in sizes
+    }
+    found: dict[str, dict[int, Alone]] = {name: {} for name in DELIVERIES}
+    parts = (Part.KAFKA, Part.MYSQL, Part.CLUSTER)
+    with serving(pipelines, dict.fromkeys(topics.values(), PARTITIONS), parts) as servers:
+        for size in sizes:
+            write_lines(servers, size, topic=topics[size])
+            for name in DELIVERIES:
+                found[name][size] = count_alone(servers, [f"{name}{size}"], size)
+    yield Table(
+        headers=[
+            "delivery",
+            f"seconds, {many:,}",
+            *(f"JVM, MiB, {size:,}" for size in sizes),
+            *(f"Python, MiB, {size:,}" for size in sizes),
+        ],
+        rows=[
+            [
+                f"`{name}`",
+                f"{of[many].seconds:.0f}",
+                *(f"{of[size].jvm_mib:,.0f}" for size in sizes),
+                *(f"{of[size].python_mib:,.0f}" for size in sizes),
+            ]
+            for name, of in found.items()
+        ],
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(command(measure))

@@ -1,0 +1,147 @@
+"""The DAG of the schedule: plans a batch and counts it; made by :mod:`tally.airflow.factory`."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.sdk import DAG, BaseBranchOperator, BaseOperatorLink
+from airflow.sdk import Context as TaskContext
+
+from tally import __version__
+from tally.airflow.count import COUNT, TallyCountOperator, count_options
+from tally.airflow.policies import LOSSES_SUFFIX, REPLAY_SUFFIX, base_path, run_timeout, tally_dag
+from tally.airflow.task import TallyOperator, final, final_unless_retryable
+from tally.config.pipeline import Pipeline
+from tally.planning.blocks import blocked_error
+
+if TYPE_CHECKING:  # DAG parsing must not import Kafka and MySQL
+    from tally.counting.plan import PlanView
+
+PLAN: Final = "plan"
+BLOCKED: Final = "blocked"
+
+# The XCom key of `plan`; see plan_note.
+NOTE_KEY: Final = "batch"
+
+
+def minute_dag(pipeline: Pipeline, *, config: Path, job: Path, doc_md: str) -> DAG:
+    """``plan >> [count, blocked]``, on the pipeline's schedule."""
+    with tally_dag(
+        pipeline,
+        "",
+        doc_md,
+        config=config,
+        description=f"Counts {', '.join(pipeline.topics)} into {pipeline.table}, each line exactly "
+        f"once. To reprocess, use {pipeline.name}{REPLAY_SUFFIX}, not a backfill over dates.",
+        schedule=pipeline.schedule,
+        dagrun_timeout=run_timeout(pipeline),
+    ) as dag:
+        plan = TallyPlanOperator(task_id=PLAN)
+        count = TallyCountOperator(
+            batch=from_note("batch_ids", " | join(',')"),
+            catch_up=True,
+            **count_options(pipeline, config=config, job=job),
+        )
+        blocked = TallyBlockedOperator(task_id=BLOCKED, message=from_note("blocked"), retries=0)
+        # In parallel on purpose: a run's state is that of its last tasks, and a `blocked` that is
+        # skipped after a failed `count` would turn the run green.
+        plan >> [count, blocked]
+    return dag
+
+
+def from_note(field: str, then: str = "") -> str:
+    """A template for a field of the XCom of ``plan``, with a filter of Jinja's behind it."""
+    return f"{{{{ ti.xcom_pull(task_ids='{PLAN}', key='{NOTE_KEY}')['{field}']{then} }}}}"
+
+
+class TallyPlanOperator(TallyOperator, BaseBranchOperator):
+    """Fix the offset ranges of the next batch, before any data is read.
+
+    An open batch is resumed with its planned ranges. If there is nothing new, the rest of the run
+    is skipped and it ends green. Partitions on which Kafka and the ledger disagree are left out and
+    make `blocked` run.
+    """
+
+    @final_unless_retryable()
+    def choose_branch(self, context: TaskContext) -> list[str]:
+        """Plan, write the plan to XCom, and return the tasks that have something to do."""
+        from tally.airflow import task_metrics
+        from tally.counting.plan import plan
+        from tally.ledger.batches import Requester
+
+        run = context["dag_run"]
+        if run.conf:
+            raise final(
+                f"this DAG takes no configuration, and was given {', '.join(sorted(run.conf))}; to "
+                f"reprocess ranges, trigger {self.pipeline}{REPLAY_SUFFIX}"
+            )
+        ctx = self.open_context()
+        requester = Requester(
+            name=f"airflow:{run.dag_id}",
+            version=__version__,
+            run_id=run.run_id,
+            scheduled_at=run.run_after,
+        )
+        ctx = dataclasses.replace(ctx, requester=requester)
+        view = plan(ctx, self.pipeline)
+        note = plan_note(view, ctx.settings.pipeline(self.pipeline).topics)
+        self.log.info(note["text"])
+        context["ti"].xcom_push(key=NOTE_KEY, value=note)
+        task_metrics.send_state(ctx, self.pipeline)
+        wanted = {COUNT: note["batch_ids"], BLOCKED: note["blocked"]}
+        return [task_id for task_id, is_wanted in wanted.items() if is_wanted]
+
+
+def plan_note(view: "PlanView", topics: Sequence[str]) -> dict[str, Any]:
+    """The XCom of ``plan``: the outcome of planning in plain values.
+
+    Args:
+        view: The outcome of planning.
+        topics: The topics in which nothing is new, when there is no batch.
+    """
+    from tally.counting.plan import named_batches
+
+    blocked = str(blocked_error(view.pipeline, view.blocks)) if view.blocks else None
+    ranges = [str(r) for r in view.ranges]
+    text = f"nothing new in {', '.join(topics)}"
+    if view.batches:
+        text = f"{named_batches(view.batch_ids)} {view.verb}: {', '.join(ranges)}"
+    if view.abandoned:
+        text += f"; the open batch is abandoned: {'; '.join(view.abandoned)}"
+    if blocked:
+        text += f"; {blocked}"
+    return {"batch_ids": view.batch_ids, "ranges": ranges, "blocked": blocked, "text": text}
+
+
+class LossesLink(BaseOperatorLink):
+    """From the red task to the DAG in which an operator decides about lost records."""
+
+    name = "Decide losses"
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow's signature
+        """The DAG's page."""
+        return f"{base_path()}/dags/{operator.pipeline}{LOSSES_SUFFIX}"
+
+
+class TallyBlockedOperator(TallyOperator):
+    """Make the run red while partitions wait for an operator's decision.
+
+    The other partitions are counted all the same. The error names each blocked partition, what the
+    ledger and Kafka say about it, and the command with which an operator decides. A loss can also
+    be decided in Airflow, with `<pipeline>_losses`.
+    """
+
+    template_fields: Sequence[str] = ("message",)
+    operator_extra_links = (LossesLink(),)
+
+    def __init__(self, *, message: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.message = message
+
+    def execute(self, context: TaskContext) -> None:  # noqa: ARG002 - Airflow's signature
+        """Fail without a retry."""
+        # The DAG decides losses alone; another topic is adopted on the command line.
+        losses_dag = f"{self.pipeline}{LOSSES_SUFFIX}"
+        also = f" A loss may also be decided in Airflow: trigger {losses_dag}"
+        raise final(self.message + (also if "tally losses accept" in self.message else ""))

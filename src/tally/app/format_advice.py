@@ -1,0 +1,249 @@
+"""What a sample of lines suggests: options, the fields of JSON lines, the keys to configure."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from tally.errors import ConfigError
+from tally.formatting import inline_toml, plural
+from tally.lines.format import LineFormat
+from tally.lines.options import BLANKS, BYTE_ORDER_MARK, Accepted, LineOptions
+from tally.lines.parsing import parse_line_format
+from tally.lines.time_rule import TimeRule, offset_minutes
+
+_HEADER_BYTES: Final = 5
+"""Of a schema registry: a zero, and the number of a schema."""
+_HEAD_CHARS: Final = 40
+"""Where a time may stand."""
+
+_ERRORS: Final = frozenset({"SEVERE", "E"})
+"""Names of the level of errors that do not begin with ``err``: Java's own logging, Android."""
+_KNOWN: Final = frozenset(
+    {
+        *("trace", "verbose", "debug", "fine", "finer", "finest", "config", "info", "information"),
+        *("log", "notice", "statement", "warn", "warning", "err", "error", "severe", "fatal"),
+        *("crit", "critical", "alert", "emerg", "emergency", "panic", "dpanic", "audit", "off"),
+    }
+)
+"""Levels that a logging library has, in lower case."""
+_NAMED: Final = 20
+
+# In lower case, without `_` and a leading `@`.
+_TIMES: Final = ("timestamp", "time", "ts", "t", "datetime", "date", "when", "asctime")
+_LEVELS: Final = ("level", "severity", "lvl", "sev", "loglevel", "levelname", "severitytext", "l")
+_EPOCHS: Final = {
+    10: "epoch_seconds",
+    13: "epoch_milliseconds",
+    16: "epoch_microseconds",
+    19: "epoch_nanoseconds",
+}
+
+
+def keys_to_paste(
+    configured: str | Mapping[str, Any],
+    rule: TimeRule,
+    levels: Sequence[str] | None,
+    comments: Iterable[str],
+    *,
+    topic: str | None,
+    pipeline: str | None,
+) -> str:
+    """The keys of a pipeline that differ from the defaults, as TOML.
+
+    Args:
+        configured: The line format, as the configuration has it.
+        rule: How the minute follows.
+        levels: Those to count; None for the default.
+        comments: What to say below the keys.
+        topic: The pipeline's topic; None when a file was tried.
+        pipeline: Its name; None for one that is still to be configured.
+    """
+    keys: dict[str, Any] = {"topics": [topic or "TOPIC"], "line_format": configured}
+    keys |= {"time": "record"} if rule.from_record else {}
+    keys |= {"time": "instant"} if rule.by_offset else {}
+    more = {"assume_year": rule.assume_year, "time_zone": rule.zone, "levels": levels}
+    keys |= {key: value for key, value in more.items() if value is not None}
+    rows = [f"[pipelines.{pipeline or 'NAME'}]"]
+    rows += [f"{key} = {inline_toml(value)}" for key, value in keys.items()]
+    rows += [f"# {comment}" for comment in comments]
+    return "\n".join([*rows, *(["# its other keys stay as they are"] if pipeline else [])])
+
+
+def comments_on(
+    rule: TimeRule,
+    levels: Sequence[str] | None,
+    seen: Sequence[str],
+    offsets: Iterable[str],
+    *,
+    lacking_level: int,
+    continuations: int,
+) -> Iterator[str]:
+    """What a sample shows and the keys do not.
+
+    Args:
+        rule: How the minute follows.
+        levels: Those to count; None for the default.
+        seen: The levels of the sample, the most frequent first.
+        offsets: Offsets from UTC that stand behind the times.
+        lacking_level: Lines that are malformed because they have no level.
+        continuations: Malformed lines that begin no record.
+    """
+    if levels and not any(map(_is_error, levels)):
+        yield "all levels of the sample: keep those that mean an error"
+    counted = ["ERROR"] if levels is None else levels
+    if counted and seen and not set(counted) & set(seen):
+        yield f"no line of the sample is at {', '.join(counted)}: {', '.join(seen[:_NAMED])}"
+    if levels == []:
+        yield 'to count some of them only: filter = { text = ["…"] }'
+    if lacking_level:
+        yield (
+            f"{plural(lacking_level, 'line')} without a level: if that means one, name it by "
+            "default_level in line_format"
+        )
+    different = list(dict(sorted((offset_minutes(text), text) for text in offsets)).values())
+    if len(different) > 1 and not (rule.by_offset or rule.from_record):
+        yield (
+            f"times have different offsets ({', '.join(different[:_NAMED])}), which are not read; "
+            'time = "instant" shows all of them in time_zone'
+        )
+    if continuations:
+        yield f'continuation_lines = "unmatched"  # for {plural(continuations, "line")}'
+
+
+def no_known_level(seen: Sequence[str]) -> str:
+    """A comment in place of the keys: they would count nothing."""
+    return (
+        f"# what stands where the level should is no level that is known: "
+        f"{', '.join(seen[:_NAMED])}\n# try another format, or a pattern of your own"
+    )
+
+
+def levels_to_configure(line_format: LineFormat, seen: Iterable[str]) -> list[str] | None:
+    """The levels to configure; None where the default does, empty where lines have no level.
+
+    Those that mean an error. Where neither the sample nor the format has one that is known to,
+    all of the sample.
+    """
+    if not line_format.has_level:
+        return []
+    words = [level for level in seen if not any(map(str.isspace, level))]
+    for levels in (words, line_format.known_levels):
+        if errors := [level for level in levels if _is_error(level)]:
+            return None if errors == ["ERROR"] else errors
+    try:
+        line_format.printed_levels(["ERROR"])
+    except ValueError:
+        return words
+    return None
+
+
+def is_known(line_format: LineFormat, level: str) -> bool:
+    """Whether a level is one of the format's, where it alone decides, or of a logging library."""
+    own = line_format.known_levels
+    return level in own if own else level.casefold() in _KNOWN
+
+
+def _is_error(level: str) -> bool:
+    """Whether a level is that of errors, by any of the names that it has."""
+    return level.casefold().startswith("err") or level in _ERRORS
+
+
+def json_keys(text: str) -> tuple[str, ...]:
+    """The keys of a line that is a JSON object, ``log.level`` for those of an object in it."""
+    return tuple(path for path, _ in _leaves(_read(text)))
+
+
+def json_guess(text: str) -> dict[str, str]:
+    """Which keys of a JSON line are its time and level, and how the time is written.
+
+    Args:
+        text: A line; of one that is no JSON object, or has other keys, nothing is known.
+    """
+    found: dict[str, str] = {}
+    for path, value in _leaves(_read(text)):
+        key = path.rpartition(".")[2].casefold().replace("_", "").removeprefix("@")
+        if key in _LEVELS:
+            found.setdefault("level", path)
+        if key in _TIMES and "time" not in found:
+            found["time"] = path
+            if (written := _time_format(str(value))) is not None:
+                found["time_format"] = written
+    return found
+
+
+def option_guess(value: bytes, options: LineOptions) -> str | None:
+    """The option that a record seems to need, as the configuration has it; None for none.
+
+    Args:
+        value: A record.
+        options: Those that are set.
+    """
+    line = options.line_of(value)
+    if line[:1] == b"\0" and len(line) > _HEADER_BYTES and not options.skip_bytes:
+        return f"skip_bytes = {_HEADER_BYTES}"
+    accepted = _accepted_guess(value, options)
+    return f'accept = ["{accepted}"]' if accepted else None
+
+
+def accepting(
+    configured: str | Mapping[str, Any], malformed: Iterable[bytes]
+) -> str | Mapping[str, Any]:
+    """A line format as it is configured, with what malformed records seem to need accepted.
+
+    Only what does something for this format.
+    """
+    options = parse_line_format(configured, key="line_format").options
+    for accepted in sorted({guess for v in malformed if (guess := _accepted_guess(v, options))}):
+        table = {"name": configured} if isinstance(configured, str) else configured
+        with suppress(ConfigError):
+            wider = {**table, "accept": [*table.get("accept", ()), str(accepted)]}
+            parse_line_format(wider, key="line_format")
+            configured = wider
+    return configured
+
+
+def _accepted_guess(value: bytes, options: LineOptions) -> Accepted | None:
+    line = options.line_of(value)
+    text = line.decode("utf-8", "replace")
+    if line.startswith(BYTE_ORDER_MARK):
+        return Accepted.BYTE_ORDER_MARK
+    constants: list[str] = []
+    if Accepted.NAN not in options and _read(text, constants) and constants:
+        return Accepted.NAN
+    if Accepted.BLANKS not in options and set(text[:_HEAD_CHARS]) & set(BLANKS):
+        return Accepted.BLANKS
+    return None
+
+
+def _read(text: str, constants: list[str] | None = None) -> Mapping[str, Any]:
+    """A line as a JSON object; an empty one where it is none.
+
+    Args:
+        text: The line.
+        constants: Gets the numbers that are none, such as ``NaN``.
+    """
+    keep = None if constants is None else constants.append
+    try:
+        found = json.loads(text, parse_constant=keep) if text.lstrip().startswith("{") else None
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _leaves(found: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """What is no object, by its keys: those of objects in it behind a dot."""
+    for key, value in found.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+def _time_format(value: str) -> str | None:
+    if value.partition(".")[0].isdecimal():
+        return _EPOCHS.get(len(value.partition(".")[0]))
+    if re.match(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d", value):
+        return "yyyy-MM-dd'T'HH:mm:ss" if value[10] == "T" else "yyyy-MM-dd HH:mm:ss"
+    return None

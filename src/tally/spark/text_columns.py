@@ -1,0 +1,209 @@
+"""Lines of text as Spark expressions: of the fixed layout by byte positions, others by a pattern.
+
+Of a pattern, a regular expression runs for each group in use.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
+
+from tally.config.names import LEVEL
+from tally.lines.options import Accepted
+from tally.lines.pattern import HEAD_BYTES, TIME
+from tally.lines.places import Place, place_of
+from tally.lines.time_format import NORMAL, parse_time_format
+from tally.lines.time_rule import OFFSET_CHARS
+from tally.spark.expressions import (
+    REPLACED,
+    all_of,
+    any_of,
+    binary,
+    looked_up,
+    usual_blanks,
+    valid_text,
+)
+from tally.spark.parsed_line import ParsedLine, TimeKey, key_by_position
+from tally.spark.time_columns import TimeColumns, time_checks
+
+_SHAPE: Final = r"\A[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}\z"
+_TIME: Final = parse_time_format(NORMAL)
+_LEVEL: Final = r"\A[^ \t\r\n]*+"
+_LEVEL_ENDS: Final = (b" ", b"\t", b"\r", b"\n", b"")
+_JOINT: Final = " "
+"""Between the groups date and clock in the text of a time."""
+
+
+class _TextLine(ParsedLine):
+    """A line of text."""
+
+    def is_written_so(self, text: Column) -> Column:
+        """No byte was replaced, no blank exchanged, and the text ends before the head does.
+
+        Of a longer record only the head is looked at: a field at its end may go on.
+        """
+        value, length, blanks = self.value, F.octet_length(text), []
+        tail = F.substring(value, F.lit(HEAD_BYTES + 1) - length, length)
+        is_whole = (F.octet_length(value) <= HEAD_BYTES) | (tail != text.cast("binary"))
+        if Accepted.BLANKS in self.line_format.options:
+            head = valid_text(F.substring(value, 1, HEAD_BYTES))
+            blanks = [usual_blanks(head, self.line_format.options) == head]
+        return all_of([~F.contains(text, F.lit(REPLACED)), is_whole, *blanks])
+
+
+class FixedLine(_TextLine):
+    """A line of the fixed layout."""
+
+    def __post_init__(self) -> None:
+        """Cut out the level, as many bytes as the longest one takes."""
+        # Spark cuts them out once for both questions.
+        width = max((len(level.encode()) for level in self.levels), default=0) + 2
+        self._before_level = F.substring(self.value, 20, width)
+
+    def stated_time(self) -> TimeColumns:
+        """By position."""
+        value = self.value
+        return TimeColumns(
+            is_missing=~F.substring(value, 1, 19).cast("string").rlike(_SHAPE),
+            exists=all_of(time_checks(value)),
+            in_range=value >= binary(b"1"),
+            normal=value,
+        )
+
+    def no_match(self) -> Column:
+        """Never: what is wrong is the time or the level."""
+        return F.lit(False)
+
+    def is_line(self) -> list[Column]:
+        """An empty record has no time of its own."""
+        return [F.length(self.value) > 0] if self.times.rule.from_record else []
+
+    def has_level(self) -> Column:
+        """A blank and a word follow the time."""
+        return all_of([self._before_level >= binary(b" !"), self._before_level < binary(b"!")])
+
+    def is_at_level(self) -> Column:
+        """By comparing bytes."""
+        return any_of(map(self._is_level, self.levels))
+
+    def field(self, name: str) -> Column:  # noqa: ARG002 - there is but the level
+        """No label is longer than some hundred characters: the level is looked for no further."""
+        rest = valid_text(F.substring(self.value, 21, HEAD_BYTES))
+        return F.when(self.has_level(), F.regexp_extract(rest, _LEVEL, 0))
+
+    def time_key(self) -> TimeKey:
+        """By position."""
+        if self.times.rule.from_record:
+            return self.minute_key()
+        return key_by_position(self.value, _TIME, self.level_checks())
+
+    def _is_level(self, level: str) -> Column:
+        """Whether a blank, ``level`` and the end of the word follow the time."""
+        word, before = b" " + level.encode(), self._before_level
+        # Two comparisons rule out nearly all other levels; every end sorts before "!".
+        may_be = (before >= binary(word)) & (before < binary(word + b"!"))
+        with_end = F.substring(self.value, 20, len(word) + 1)
+        return may_be & with_end.isin(*[binary(word + end) for end in _LEVEL_ENDS])
+
+
+class PatternLine(_TextLine):
+    """A line that a pattern matches; each of its groups is looked for once."""
+
+    def __post_init__(self) -> None:
+        """Take the head of the line as text."""
+        line = valid_text(F.substring(self.value, 1, HEAD_BYTES))
+        self._text = self.times.stages.add(usual_blanks(line, self.line_format.options))
+        self._pattern = self.line_format.parsed_pattern
+        self._regex = rf"\A(?:{self._pattern.java})"
+        self._found: dict[str, Column] = {}
+
+    def stated_time(self) -> TimeColumns:
+        """In the groups of the time."""
+        text = self._time_text()
+        return self.times.stated(text, self.line_format, self._behind_time, whole=True)
+
+    def no_match(self) -> Column:
+        """Whether the pattern does not match."""
+        return ~self._match()
+
+    def is_line(self) -> list[Column]:
+        """A time that exists was found by the pattern. An empty record may match, but has no line.
+
+        Without a time in the line, both are asked.
+        """
+        if not self.times.rule.from_record:
+            return []
+        return [self._match(), F.length(self.value) > 0]
+
+    def has_level(self) -> Column:
+        """Whether the group took a text."""
+        return self._group(LEVEL) != ""
+
+    def is_at_level(self) -> Column:
+        """By the words that are printed."""
+        return self._group(LEVEL).isin(*self.levels)
+
+    def field(self, name: str) -> Column:
+        """The text of a group; a level by its name, or the default one."""
+        text = self._group(name)
+        if name != LEVEL:
+            return text
+        names, default = self.line_format.level_names, self.line_format.options.default_level
+        level = looked_up(text, names) if names else text
+        return F.when(text == "", F.lit(default)).otherwise(level) if default else level
+
+    def time_key(self) -> TimeKey:
+        """By position, where the time format allows it: in the record, or in what a group took."""
+        if self.times.rule.from_record or self.times.rule.by_offset:
+            return self.minute_key()
+        time_format = self.line_format.parsed_time_format
+        if not time_format.is_read_by_position:
+            return self.minute_key()
+        place = self._place_of_time()
+        if place is None:
+            # Where the pattern does not match there is no time, and where it does there is a level.
+            time = self._time_text().cast("binary")
+            checks = [F.length(time) == time_format.width, *self.level_checks()]
+            return key_by_position(time, time_format, checks)
+        checks = [*(self.level_checks() or [self._match()]), *self._is_behind(place)]
+        return key_by_position(self.value, time_format, checks, skip=place.before)
+
+    def _group(self, name: str) -> Column:
+        """String: what a group took; empty where it took no part or the pattern matches nothing."""
+        if name not in self._found:
+            number = self._pattern.python.groupindex[name]
+            column = F.regexp_extract(self._text, self._regex, number)
+            self._found[name] = self.times.stages.add(column)
+        return self._found[name]
+
+    def _match(self) -> Column:
+        return F.rlike(self._text, F.lit(self._regex))
+
+    def _time_text(self) -> Column:
+        pieces = [self._group(name) for name in self.line_format.time_names]
+        if len(pieces) == 1:
+            return pieces[0]
+        return self.times.stages.add(F.concat_ws(_JOINT, *pieces))
+
+    def _behind_time(self) -> Column:
+        """String: what stands in the line behind its time, or a beginning of it."""
+        end, number = self._pattern.ends[self.line_format.last_time_name]
+        java = self._pattern.java
+        taken = rf"(?=([^\r\n]{{0,{OFFSET_CHARS}}}))"
+        regex = rf"\A(?:{java[:end]}{taken}{java[end:]})"
+        return self.times.stages.add(F.regexp_extract(self._text, regex, number + 1))
+
+    def _place_of_time(self) -> Place | None:
+        """Where a time stands that is read by position; None where the pattern must be asked."""
+        # Blanks of several bytes move it, and the record still holds them.
+        if self.line_format.time_names != (TIME,) or Accepted.BLANKS in self.line_format.options:
+            return None
+        return place_of(self._pattern.parts, TIME, self.line_format.parsed_time_format.chars)
+
+    def _is_behind(self, place: Place) -> list[Column]:
+        """That a character follows without which the time might stand elsewhere."""
+        if not place.behind:
+            return []
+        end = place.before + self.line_format.parsed_time_format.width
+        chars = [binary(char.encode()) for char in sorted(place.behind)]
+        return [F.substring(self.value, end + 1, 1).isin(*chars)]
