@@ -31,7 +31,7 @@ from tally.config.settings import OF_DRIVERS, SECTIONS, Settings
 from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.errors import SparkConnectionError
 from tally.leftovers import is_private, new_file
-from tally.spark.driver_log import JAVA_OPTIONS, is_noise, with_logging
+from tally.spark.java import JAVA_OPTIONS, is_noise, with_logging
 
 log = logging.getLogger(__name__)
 
