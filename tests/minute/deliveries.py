@@ -31,7 +31,7 @@ LINES = [
 COUNTED = {"2017-07-30 14:09": 2, "2017-07-30 14:11": 1}
 BAD = ["2017-07-30 14:09:08", "no time", None, "2017-02-30 14:09:08 ERROR no such day"]
 
-UNPUBLISHED = patch("tally.counting.partitions.publish_soon", lambda *_: None)
+UNPUBLISHED = patch("tally.deliveries.kept_lines.publish_soon", lambda *_: None)
 """While a driver never shows what it commits."""
 
 

@@ -17,9 +17,9 @@ from pymysql.constants import CLIENT
 
 from tally import __version__, errors, model
 from tally.config.servers import MySQLSettings
-from tally.counting.commit import commit_once
-from tally.deliveries.choice import delivery_of
+from tally.counting.commit import commit_in, commit_once
 from tally.deliveries.contract import Result
+from tally.deliveries.kept_lines import delivery_of
 from tally.ledger import batches
 from tally.ledger.commit import check_written
 from tally.ledger.contributions import CONTRIBUTIONS_PER_INSERT
@@ -141,7 +141,7 @@ def test_each_malformed_record_has_its_dead_letter_before_the_commit(
     """And is in the totals by reason; here the server itself forgets one of the two."""
     batch = claimed(world, planned(world))
     with world.database.transaction() as tx:
-        delivery_of(world.pipeline).commit(tx, batch, result(batch, letters=1))
+        commit_in(tx, delivery_of(world.context(), world.pipeline), batch, result(batch, letters=1))
         tx.execute(
             f"delete d from {table} d join segment s using (segment_id) where s.batch_id = %s",
             (batch.batch_id,),
@@ -257,7 +257,9 @@ def test_a_deadlock_runs_the_transaction_again(world: World) -> None:
 
     def work(tx: Transaction) -> bool:
         attempts.append(tx)
-        return delivery_of(world.pipeline).commit(tx, batch, result(batch, minutes=both))
+        return commit_in(
+            tx, delivery_of(world.context(), world.pipeline), batch, result(batch, minutes=both)
+        )
 
     with ThreadPoolExecutor(1) as pool, closing(world.connect()) as other, other.cursor() as cursor:
         cursor.executemany(
@@ -295,7 +297,7 @@ def test_a_lock_that_is_held_too_long_rolls_back(world: World, lock: str) -> Non
             pytest.raises(errors.TransactionRetryError, match="Lock wait timeout"),
             database.transaction() as tx,
         ):
-            delivery_of(world.pipeline).commit(tx, batch, result(batch))
+            commit_in(tx, delivery_of(world.context(), world.pipeline), batch, result(batch))
     assert_untouched(world)
     assert commit(world, batch, result(batch))
     assert world.counts() == {AT: 6}
@@ -309,7 +311,7 @@ def test_a_silent_transaction_loses_its_locks(world: World) -> None:
 
     def stop_inside() -> None:
         with impatient.transaction() as tx:
-            delivery_of(world.pipeline).commit(tx, batch, result(batch))
+            commit_in(tx, delivery_of(world.context(), world.pipeline), batch, result(batch))
             inside.set()
             released.wait(60)  # as SIGSTOP would
 

@@ -186,7 +186,7 @@ def test_rows_are_shown_by_the_next_run_when_a_driver_is_killed_behind_its_commi
 ) -> None:
     """Until then readers see what was there before: all of it, and nothing of what replaces it."""
     world.count_lines()
-    killed = patch("tally.counting.partitions.publish_soon", side_effect=KeyboardInterrupt)
+    killed = patch("tally.deliveries.kept_lines.publish_soon", side_effect=KeyboardInterrupt)
     for levels in (["ERROR", "INFO"], ["INFO"]):
         with killed, pytest.raises(KeyboardInterrupt):
             world.replay(levels=levels)
