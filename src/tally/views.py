@@ -27,20 +27,16 @@ def document(view: View) -> dict[str, Any]:
     return found
 
 
-PARTS: Final = (OffsetRange, SegmentTotals, TopicPartition)
-"""What a view has of these is written among the view's own keys."""
+PARTS: Final = {"range": OffsetRange, "totals": SegmentTotals, "partition": TopicPartition}
+"""What a view has of these, under these names, is written among the view's own keys."""
 
 
 @cache
 def parts_of(kind: Any) -> dict[str, type]:
     """The fields of a view that are written as keys of their own, with their types."""
     hints = get_type_hints(kind)
-    return {
-        field.name: part
-        for field in fields(kind)
-        for part in PARTS
-        if hints[field.name] in (part, part | None)
-    }
+    named = [field.name for field in fields(kind) if field.name in PARTS]
+    return {n: PARTS[n] for n in named if hints[n] in (PARTS[n], PARTS[n] | None)}
 
 
 def keys_of(kind: Any) -> list[str]:
@@ -71,7 +67,8 @@ def _of_fields(view: Any) -> dict[str, Any]:
     for field in fields(view):
         value = getattr(view, field.name)
         if field.name not in parts:
-            found[field.name] = _plain(value)
+            if "omitted" not in field.metadata or value not in (None, {}):
+                found[field.name] = _plain(value)
         elif value is None:
             found |= dict.fromkeys(keys_of(parts[field.name]))
         else:
@@ -82,84 +79,6 @@ def _of_fields(view: Any) -> dict[str, Any]:
 def values_of(record: View) -> dict[str, Any]:
     """The fields of a record by name, to make a view of it with additional fields."""
     return {field.name: getattr(record, field.name) for field in fields(record)}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RangeView:
-    """A half-open range of offsets of one partition."""
-
-    topic: str
-    """The topic."""
-    partition: int
-    """The partition's number."""
-    from_offset: int
-    """First offset of the range."""
-    until_offset: int
-    """First offset after the range."""
-
-    @classmethod
-    def of(cls, r: OffsetRange, **more: Any) -> Self:
-        """The view of a range; ``more`` are the additional fields of a subclass."""
-        return cls(
-            topic=r.partition.topic,
-            partition=r.partition.partition,
-            from_offset=r.from_offset,
-            until_offset=r.until_offset,
-            **more,
-        )
-
-    @property
-    def range(self) -> OffsetRange:
-        """The range itself."""
-        return OffsetRange(
-            partition=TopicPartition(topic=self.topic, partition=self.partition),
-            from_offset=self.from_offset,
-            until_offset=self.until_offset,
-        )
-
-    @property
-    def place(self) -> str:
-        """``alog/0``."""
-        return f"{self.topic}/{self.partition}"
-
-    @property
-    def span(self) -> str:
-        """``[300, 310)``."""
-        return f"[{self.from_offset}, {self.until_offset})"
-
-    @property
-    def offsets(self) -> int:
-        """How many offsets it spans."""
-        return self.until_offset - self.from_offset
-
-    def __str__(self) -> str:
-        """``alog/0 [300, 310)``."""
-        return f"{self.place} {self.span}"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CountedRangeView(RangeView):
-    """A range and its counts; each is null until the range is counted."""
-
-    records: int | None = None
-    """Records read."""
-    matched: int | None = None
-    """Lines that are counted."""
-    unmatched: int | None = None
-    """Lines that are understood and not counted."""
-    malformed: int | None = None
-    """Records that could not be understood."""
-    continuations: int | None = None
-    """Unmatched records that begin no line; null also where they were not counted by themselves."""
-    first_offset: int | None = None
-    """Smallest offset seen."""
-    last_offset: int | None = None
-    """Largest offset seen."""
-
-    @classmethod
-    def counted(cls, r: OffsetRange, totals: SegmentTotals | None, **more: Any) -> Self:
-        """The view of a range with its totals, where there are any."""
-        return cls.of(r, **(values_of(totals) if totals else {}), **more)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

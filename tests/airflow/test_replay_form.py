@@ -20,7 +20,6 @@ from tally.planning.replay_request import (
     parse_range,
     parse_ranges,
 )
-from tally.views import RangeView
 
 pytestmark = pytest.mark.airflow
 
@@ -110,6 +109,6 @@ def test_the_task_of_a_batch_has_a_short_name() -> None:
         (" ".join(f"alog/{2 * n}:0-5" for n in range(9)), "45 offsets of 9 partitions"),
         (f"{'a' * 249}/0:0-5", "5 offsets of 1 partition"),
     ):
-        name = task_name(23, [RangeView.of(parse_range(one)) for one in ranges.split()])
+        name = task_name(23, list(map(parse_range, ranges.split())))
         assert name == f"batch 23: {said}"
         assert len(name) < 60

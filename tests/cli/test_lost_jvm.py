@@ -37,7 +37,7 @@ from tally.cli.app import App
 
 with ExitStack() as scope:
     sessions = []
-    def lend(settings):
+    def lend(settings, **_):
         sessions.extend([] if sessions else [scope.enter_context(own_session(settings))])
         return nullcontext(sessions[0])
     for command in sys.argv[1:]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tally.aggregates.fingerprint import fingerprint
-from tally.app.status import StatusRequest, status
+from tally.app.status import status
 from tally.errors import UnansweredError
 from tally.model import OffsetRange
 from tally.planning.replay_request import RangesAsked
@@ -92,7 +92,7 @@ def test_the_ledger_is_shown_though_kafka_is_down(
     shown = tally("status", world.name).ends(3)
     assert (shown.stdout + shown.stderr).count("did not answer") == 1
     told: list[UnansweredError] = []
-    status(world.context(), StatusRequest(pipeline=world.name), on_unanswered=told.append)
+    status(world.context(), world.name, on_unanswered=told.append)
     assert [error.is_unexplained for error in told] == [True]
     document = answer.document
     assert document["kafka_answered"] is False

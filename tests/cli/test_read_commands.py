@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from tally.aggregates.fingerprint import fingerprint
-from tally.app.dead_letters import DeadLettersRequest, dead_letters
+from tally.app.dead_letters import dead_letters
 from tally.cli import cli
 from tally.cli.app import App
 from tally.ledger.records import list_batches
@@ -244,9 +244,8 @@ def test_dead_letters_are_exact_and_cannot_reach_the_terminal(tally: Call, world
     assert "there may be more" not in text
 
     def page(skip: int) -> tuple[int, int, int]:
-        asked = DeadLettersRequest(pipeline=world.name, skip=skip, limit=1)
-        (one,) = dead_letters(world.context(), asked).dead_letters
-        return one.batch_id, one.partition, one.offset
+        (one,) = dead_letters(world.context(), world.name, skip=skip, limit=1).dead_letters
+        return one.batch_id, one.partition.partition, one.offset
 
     listed = tally("dead-letters", "--limit", "4", "--json").document["dead_letters"]
     pages = [page(skip) for skip in range(4)]

@@ -14,9 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tally.app.format_trial import SAMPLE_BYTES
-from tally.cli.app import read_with_spark
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
+from tally.context import spark_reader
 from tally.lines.parsing import parse_line_format
 from tally_local.stack.stack import Stack
 from tests.cli.conftest import LINE, Call
@@ -32,8 +32,7 @@ LOGS = PROJECT / "tests" / "logs"
 @pytest.fixture
 def ports(spark: SparkSession) -> dict[str, Any]:
     """Commands read with the session of the tests instead of starting and stopping one."""
-    names = ("open_spark", "open_plain_spark")
-    return {"read_with": read_with_spark, **dict.fromkeys(names, lambda _: nullcontext(spark))}
+    return {"read_with": spark_reader, "open_spark": lambda _, **__: nullcontext(spark)}
 
 
 def configured(toml: str) -> Pipeline:
@@ -203,8 +202,7 @@ def test_what_cannot_be_tried_is_refused(tally: Call, tmp_path: Path) -> None:
     with endless.open("wb") as file:
         file.truncate(SAMPLE_BYTES + 1)
     refused = REFUSED | {(str(endless),): "no line ends in its first"}
-    no_spark = {"open_spark": None, "open_plain_spark": None}
-    answers = {words: tally("format", "try", *words, **no_spark) for words in refused}
+    answers = {words: tally("format", "try", *words, open_spark=None) for words in refused}
     assert [
         (words, answer)
         for words, answer in answers.items()

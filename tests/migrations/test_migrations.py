@@ -10,8 +10,8 @@ from threading import Barrier
 import pytest
 
 from tally.config.settings import Settings
-from tally.errors import ConfigError, SchemaError
-from tally.maintenance.migrate import check_migrated, migrate
+from tally.errors import ConfigError
+from tally.maintenance.migrate import migrate, missing
 from tally.mysql.migrations import YOYO_PROBE, pending
 from tally.mysql.transactions import Database
 from tests.servers import PROJECT
@@ -40,8 +40,7 @@ def tables(world: World) -> dict[str, str]:
 def test_four_at_once_migrate_once(empty: World) -> None:
     """Of several migrators one works, the others wait and find nothing to do."""
     barrier, table = Barrier(4), f"table {empty.name}"
-    with pytest.raises(SchemaError, match=r"0001\.ledger.*tally migrate"):
-        check_migrated(empty.database, empty.settings)
+    assert {*MIGRATIONS, table} <= {*missing(empty.database, empty.settings)}
 
     def work(_: int) -> list[str]:
         barrier.wait()
@@ -52,10 +51,9 @@ def test_four_at_once_migrate_once(empty: World) -> None:
     assert sorted(done) == [[], [], [], [*MIGRATIONS, table]]
     before = tables(empty)
     assert migrate(empty.database, empty.settings) == []
-    check_migrated(empty.database, empty.settings)
+    assert missing(empty.database, empty.settings) == []
     empty.execute(f"drop table {empty.name}")  # as if it was configured after the last migration
-    with pytest.raises(SchemaError, match=table):
-        check_migrated(empty.database, empty.settings)
+    assert missing(empty.database, empty.settings) == [table]
     assert migrate(empty.database, empty.settings) == [table]
     assert tables(empty) == before
 
@@ -126,6 +124,6 @@ def test_a_killed_migrator_is_taken_over(empty: Settings, after_tables: int) -> 
     migrator.join()
     migrate(empty.database, empty.settings)
     assert pending(empty.database) == []
-    check_migrated(empty.database, empty.settings)
+    assert missing(empty.database, empty.settings) == []
     # The server may create a killed migrator's probe when the next one has looked for it already.
     assert len([name for name in table_names(empty) if not name.startswith(YOYO_PROBE)]) == 20

@@ -14,9 +14,9 @@ import pytest
 from tally import errors
 from tally.aggregates.counts import CountRequest, Counts
 from tally.app.doctor import Diagnosis
-from tally.app.doctor.database import check_database, check_durability
+from tally.app.doctor.servers import check_database, check_durability
 from tally.app.health import Health
-from tally.app.status import StatusRequest, status
+from tally.app.status import status
 from tally.context import Reader
 from tally.deliveries.keeping import keep
 from tally.deliveries.publish import publish, store_of
@@ -338,7 +338,7 @@ def test_a_pipeline_that_kept_no_lines_does_not_begin_to(migrated: Stack, tmp_pa
         with pytest.raises(errors.ConfigError, match=said):
             refused()
     assert f"{world.name}_rows" not in table_names(world.database)
-    view = status(world.context(), StatusRequest(pipeline=world.name))
+    view = status(world.context(), world.name)
     assert (view.health, view.problems[0].reason) == ("fail", "unprepared")
     assert said in view.problems[0].detail
     table = f"{world.name}_else"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tally.app.batches import BatchRequest, batch
-from tally.app.counts import CountsRequest, counts
-from tally.app.minutes import MinutesRequest, minute, minutes
+from tally.app.batches import batch
+from tally.app.counts import counts
+from tally.app.minutes import minute, minutes
 from tally.audit.recount import recount
 from tally.config.names import tables_beside
 from tally.errors import ConfigError, SchemaError, SeriesFloodError
@@ -216,18 +216,17 @@ def test_a_label_may_be_called_like_a_column_of_the_ledger(
     assert world.audit().holds
     found = recount(world.context(world.reader), world.name, lambda *_: None)
     assert (found.violations, found.unchecked) == ((), ())
-    last = BatchRequest(batch_id=world.batches()[-1]["batch_id"], rows=1)
-    shown = batch(world.context(), last)
+    last = world.batches()[-1]["batch_id"]
+    shown = batch(world.context(), last, rows=1)
     assert (shown.minutes_touched, shown.rows_touched, len(shown.minutes)) == (1, 2, 1)
-    asked = MinutesRequest(pipeline=world.name)
     monkeypatch.setattr("tally.ledger.results.MARKED_BATCHES_MAX", 0)  # so that it reads the span
-    assert [(bar.lines, bar.replayed) for bar in minutes(world.context(), asked).bars] == [
+    assert [(bar.lines, bar.replayed) for bar in minutes(world.context(), world.name).bars] == [
         (2, True)
     ]
     behind = minute(world.context(), world.name, datetime.fromisoformat(ISO))
-    assert [(part.batch_id, part.lines) for part in behind.parts] == [(last.batch_id, 2)]
+    assert [(part.batch_id, part.lines) for part in behind.parts] == [(last, 2)]
     world.configure(levels=["ERROR"])
-    told = counts(world.context(), CountsRequest(pipeline=world.name))
+    told = counts(world.context(), world.name)
     assert told.outdated is not None
     assert told.outdated.first_minute == AT
     world.configure(levels=[])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pymysql.constants import SERVER_STATUS
 
+from tally.clock import Clock
 from tally.config.servers import MySQLSettings
 from tally.errors import TallyError
 from tally.mysql.connection import connect
@@ -173,7 +174,7 @@ class Process:
 
 
 @dataclass(slots=True)
-class SkewedClock:
+class SkewedClock(Clock):
     """The machine's time plus a skew; sleeping takes no time."""
 
     skew: timedelta = timedelta(0)

@@ -22,7 +22,7 @@ from pydantic import SecretStr
 from tally import errors
 from tally.aggregates.counts import CountRequest
 from tally.app.doctor import Health
-from tally.app.doctor.engine import check_connect, check_engine
+from tally.app.doctor.machine import check_connect, check_engine
 from tally.audit.recount import recount
 from tally.config.servers import KafkaSettings, SparkSettings
 from tally.context import open_context

@@ -9,7 +9,6 @@ import click
 
 from tally.cli.app import App
 from tally.cli.command import Command
-from tally.cli.options import pass_app
 from tally.errors import ConfigError, UsageError
 from tally.formatting import ABSENT
 from tally.kafka.client import Kafka
@@ -50,7 +49,6 @@ parts_argument = click.argument(
     is_flag=True,
     help="Stay until Ctrl-C or SIGTERM, then stop what was started.",
 )
-@pass_app
 def up(app: App, parts: tuple[str, ...], cluster: bool, foreground: bool) -> None:
     """Start the local stack: Kafka, MySQL, Spark and Airflow.
 
@@ -85,7 +83,6 @@ def up(app: App, parts: tuple[str, ...], cluster: bool, foreground: bool) -> Non
 
 @click.command(cls=Command, examples=["tally down", "tally down airflow"])
 @parts_argument
-@pass_app
 def down(app: App, parts: tuple[str, ...]) -> None:
     """Stop the local stack; its data stays.
 
@@ -120,7 +117,6 @@ def demo(context: click.Context, once: bool) -> None:
 )
 @click.argument("tool", type=click.Choice(list(TOOLS)), metavar="TOOL")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
-@pass_app
 def kafka(app: App, tool: str, arguments: tuple[str, ...]) -> None:
     """Run one of Kafka's own command-line tools.
 

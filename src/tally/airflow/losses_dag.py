@@ -31,7 +31,7 @@ from tally.planning.blocks import lost
 
 if TYPE_CHECKING:  # DAG parsing must not import MySQL
     from tally.context import Context
-    from tally.losses.losses import LossView
+    from tally.ledger.decisions import LossRecord
 
 LOOK: Final = "look"
 DECIDE: Final = "decide"
@@ -196,9 +196,9 @@ def open_losses(ctx: "Context", pipeline: str) -> dict[str, Any]:
 
     The decision is refused if one of these losses has changed.
     """
-    from tally.losses.losses import LossesRequest, losses
+    from tally.losses.losses import losses
 
-    found = losses(ctx, LossesRequest(pipeline=pipeline, only_open=True)).losses
+    found = losses(ctx, pipeline, only_open=True).losses
     text = _question(pipeline, found) if found else f"{pipeline} has no open losses"
     return {"losses": [as_seen(loss) for loss in found], "text": text}
 
@@ -223,14 +223,14 @@ def settle(
         UsageError: One of them is no longer as it was shown. Nothing is changed.
     """
     from tally.ledger.batches import Requester
-    from tally.losses.losses import LossDecision, LossesView, decide_losses
+    from tally.losses.losses import LossesView, decide_losses
 
     mine = dataclasses.replace(ctx, requester=Requester(name=by, version=__version__))
     seen = _known(mine, pipeline, shown)
     try:
         _check_shown(pipeline, seen, shown)
         seen_now = LossesView(pipeline=pipeline, losses=tuple(seen))
-        decide_losses(mine, LossDecision(seen=seen_now, accept=accept, reason=reason))
+        decide_losses(mine, seen_now, accept=accept, reason=reason)
     except UsageError:
         # An earlier try may have decided exactly these so, with a COMMIT that was not answered.
         seen = _known(mine, pipeline, shown)
@@ -239,15 +239,15 @@ def settle(
         now = [{**as_seen(loss), "decided_at": None} for loss in seen]
         if not ours or now != [{**loss, **state} for loss in shown]:
             raise
-    ranges = ", ".join(map(str, seen))
+    ranges = ", ".join(str(loss.range) for loss in seen)
     if accept:
         return f"accepted by {by}: {ranges}; counting continues with the next run of {pipeline}"
     return f"left open by {by}: {ranges}; runs of {pipeline} stay red"
 
 
-def _known(ctx: "Context", pipeline: str, shown: Sequence[Any]) -> "list[LossView]":
+def _known(ctx: "Context", pipeline: str, shown: Sequence[Any]) -> "list[LossRecord]":
     """The losses as the ledger has them now; a loss that it no longer has is left out."""
-    from tally.losses.losses import LossesRequest, losses
+    from tally.losses.losses import losses
 
     ids = [loss.get("lost_range_id") if isinstance(loss, Mapping) else None for loss in shown]
     if not all(isinstance(number, int) for number in ids):
@@ -255,12 +255,12 @@ def _known(ctx: "Context", pipeline: str, shown: Sequence[Any]) -> "list[LossVie
             "`seen` is not what a page or a question has shown; nothing was changed",
             next_step="trigger the DAG without parameters, which asks",
         )
-    now = losses(ctx, LossesRequest(pipeline=pipeline)).losses
+    now = losses(ctx, pipeline).losses
     found = {loss.lost_range_id: loss for loss in now}
     return [found[number] for number in ids if number in found]
 
 
-def _check_shown(pipeline: str, seen: "Sequence[LossView]", shown: Sequence[Any]) -> None:
+def _check_shown(pipeline: str, seen: "Sequence[LossRecord]", shown: Sequence[Any]) -> None:
     if [as_seen(loss) for loss in seen] != list(shown):
         raise UsageError(
             f"the losses of {pipeline} are no longer as they were shown: one has grown, or "
@@ -269,27 +269,27 @@ def _check_shown(pipeline: str, seen: "Sequence[LossView]", shown: Sequence[Any]
         )
 
 
-def as_seen(loss: "LossView") -> dict[str, Any]:
+def as_seen(loss: "LossRecord") -> dict[str, Any]:
     """A loss as a decision names it."""
     return {
         "lost_range_id": loss.lost_range_id,
-        "range": str(loss),
+        "range": str(loss.range),
         "cause": str(loss.cause),
         "state": loss.state,
         "decided_at": loss.decided_at and loss.decided_at.isoformat(),
     }
 
 
-def _question(pipeline: str, found: "Sequence[LossView]") -> str:
+def _question(pipeline: str, found: "Sequence[LossRecord]") -> str:
     rows = [
-        f"| {loss.place} | {loss.offsets:,} "
+        f"| {loss.range.place} | {loss.range.offsets:,} "
         f"| {lost(pipeline, Loss(cause=loss.cause, range=loss.range)).detail} "
         f"| {loss.detected_at:%Y-%m-%d %H:%M:%S} |"
         for loss in found
     ]
     head = ["| partition | offsets | what happened | seen (UTC) |", "|---|---|---|---|"]
     answered = [
-        f"\n{loss} was left open by {loss.decided_by}: {loss.reason}"
+        f"\n{loss.range} was left open by {loss.decided_by}: {loss.reason}"
         for loss in found
         if loss.decided_by
     ]

@@ -1,15 +1,13 @@
 """Reading batches: a list of them, or one with its ranges and counts."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tally.app.counts import Columns, RowView
+from tally.app.counts import Columns
 from tally.context import Context
 from tally.formatting import plural
 from tally.ledger.batches import unknown_batch
 from tally.ledger.records import (
     BatchRecord,
-    SegmentRecord,
     batch_record,
     batches_of_replay,
     batches_of_run,
@@ -18,30 +16,14 @@ from tally.ledger.records import (
 )
 from tally.ledger.replacements import Replaced, replaced_by, successors_of
 from tally.ledger.replays import ReplayRecord, find_replay
-from tally.ledger.results import count_touched, top_rows
+from tally.ledger.results import ResultRow, count_touched, top_rows
 from tally.ledger.tables import tables_of
-from tally.model import BatchKind, BatchState, SegmentState
-from tally.views import CountedRangeView, values_of
+from tally.model import BatchKind, BatchState, OffsetRange, SegmentState, SegmentTotals
+from tally.views import values_of
 
 BATCHES_NAMED = 5
 RUN_BATCHES_MAX = 200
 """The largest number of batches of one run that are read."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BatchesRequest:
-    """Which batches to list."""
-
-    pipeline: str
-    """The pipeline."""
-    state: BatchState | None = None
-    """Only those in this state."""
-    kind: BatchKind | None = None
-    """Only those of this kind."""
-    before: int | None = None
-    """Only those with a smaller id."""
-    limit: int = 20
-    """The largest number of batches."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,31 +37,13 @@ class BatchesView:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BatchRequest:
-    """Which batch to show."""
+class SegmentView:
+    """What the ledger holds about a segment of a batch."""
 
-    batch_id: int
-    """The ledger's key."""
-    rows: int = 10
-    """The largest number of result rows that are shown."""
-    pipeline: str | None = None
-    """The pipeline that it must be of; any when None."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReplacedView:
-    """A segment that another one replaces."""
-
-    segment_id: int
-    """The segment that is replaced."""
-    batch_id: int
-    """The batch that counted it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SegmentView(CountedRangeView):
-    """Everything that the ledger holds about a segment."""
-
+    range: OffsetRange
+    """What is read."""
+    totals: SegmentTotals | None
+    """What was found in it; its keys are null until it is counted."""
     segment_id: int
     """The ledger's key."""
     topic_id: str
@@ -90,7 +54,7 @@ class SegmentView(CountedRangeView):
     """The segment that superseded it."""
     superseded_by_batch: int | None
     """The batch of that segment."""
-    replaces: tuple[ReplacedView, ...]
+    replaces: tuple[Replaced, ...]
     """The segments that it was planned to replace."""
 
 
@@ -108,7 +72,7 @@ class BatchView(BatchRecord):
     """How many minutes it has counted lines for."""
     rows_touched: int
     """How many rows of minutes and label values."""
-    minutes: tuple[RowView, ...]
+    minutes: tuple[ResultRow, ...]
     """The rows to which it adds most lines, with what it adds."""
 
     @property
@@ -124,22 +88,23 @@ class BatchView(BatchRecord):
         return f"{plural(len(found), 'segment')} of {word} {named}"
 
 
-def batches(ctx: Context, request: BatchesRequest) -> BatchesView:
-    """The pipeline's batches, newest first.
+def batches(
+    ctx: Context,
+    pipeline: str,
+    *,
+    state: BatchState | None = None,
+    kind: BatchKind | None = None,
+    before: int | None = None,
+    limit: int = 20,
+) -> BatchesView:
+    """The pipeline's batches, newest first; the arguments are those of the ledger's list.
 
     Raises:
         MySQLUnavailableError: The server did not answer.
     """
     with ctx.database.transaction(read_only=True) as tx:
-        found = list_batches(
-            tx,
-            request.pipeline,
-            state=request.state,
-            kind=request.kind,
-            before=request.before,
-            limit=request.limit,
-        )
-    return BatchesView(pipeline=request.pipeline, batches=tuple(found))
+        found = list_batches(tx, pipeline, state=state, kind=kind, before=before, limit=limit)
+    return BatchesView(pipeline=pipeline, batches=tuple(found))
 
 
 def run_batches(
@@ -168,48 +133,44 @@ def run_batches(
     return BatchesView(pipeline=pipeline, batches=tuple(found))
 
 
-def batch(ctx: Context, request: BatchRequest) -> BatchView:
+def batch(ctx: Context, batch_id: int, *, rows: int = 10, pipeline: str | None = None) -> BatchView:
     """One batch, read from one snapshot of the ledger.
+
+    Args:
+        ctx: What is needed from outside.
+        batch_id: The ledger's key.
+        rows: The largest number of result rows that are shown.
+        pipeline: The pipeline that it must be of; any when None.
 
     Raises:
         UnknownBatchError: The ledger, or the pipeline, has no batch with this id.
         MySQLUnavailableError: The server did not answer.
     """
-    number = request.batch_id
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
-        record = batch_record(tx, number)
-        if request.pipeline not in {None, record.pipeline}:
-            raise unknown_batch(number)
+        record = batch_record(tx, batch_id)
+        if pipeline not in {None, record.pipeline}:
+            raise unknown_batch(batch_id)
         tables = tables_of(tx, record.pipeline)
-        replaced, successors = replaced_by(tx, number), successors_of(tx, number)
-        minutes_touched, rows_touched = count_touched(tx, tables, number)
+        replaced, successors = replaced_by(tx, batch_id), successors_of(tx, batch_id)
+        minutes_touched, rows_touched = count_touched(tx, tables, batch_id)
         return BatchView(
             **values_of(record),
             replay=None if record.replay_id is None else find_replay(tx, record.replay_id),
-            ranges=tuple(_segment(s, replaced, successors) for s in segments_of(tx, number)),
+            ranges=tuple(
+                SegmentView(
+                    range=one.range,
+                    totals=one.totals,
+                    segment_id=one.segment_id,
+                    topic_id=one.topic_id,
+                    state=one.state,
+                    superseded_by=one.superseded_by,
+                    superseded_by_batch=successors.get(one.segment_id),
+                    replaces=tuple(replaced.get(one.segment_id, ())),
+                )
+                for one in segments_of(tx, batch_id)
+            ),
             columns=Columns.of(tables),
             minutes_touched=minutes_touched,
             rows_touched=rows_touched,
-            minutes=tuple(map(RowView.of, top_rows(tx, tables, number, request.rows))),
+            minutes=tuple(top_rows(tx, tables, batch_id, rows)),
         )
-
-
-def _segment(
-    segment: SegmentRecord,
-    replaced: Mapping[int, Sequence[Replaced]],
-    successors: Mapping[int, int],
-) -> SegmentView:
-    number = segment.segment_id
-    return SegmentView.counted(
-        segment.range,
-        segment.totals,
-        segment_id=number,
-        topic_id=segment.topic_id,
-        state=segment.state,
-        superseded_by=segment.superseded_by,
-        superseded_by_batch=successors.get(number),
-        replaces=tuple(
-            ReplacedView(segment_id=one.replaced_id, batch_id=one.replaced_batch_id)
-            for one in replaced.get(number, ())
-        ),
-    )

@@ -83,24 +83,13 @@ def name_sources(settings: Settings, config: Path, error: TallyError) -> None:
         error: Of a server.
     """
     if isinstance(error, AccessDeniedError) and error.credentials:
-        found = [
-            f"{key} comes from {source_of(settings, config, key)}" for key in error.credentials
-        ]
+        sources, found = _sources(config), []
+        for key in error.credentials:
+            section, name = key.split(".")
+            value = getattr(getattr(settings, section), name)
+            found.append(f"{key} comes from {_source((section, name), value, sources)}")
         error.next_step += f"; {', '.join(found)}"
         error.credentials = ()
-
-
-def source_of(settings: Settings, config: Path, key: str) -> str:
-    """Where the value of a key comes from: a variable, a file, or ``default``.
-
-    Args:
-        settings: The configuration.
-        config: Its file.
-        key: The path of a key of a server's section: ``mysql.port``.
-    """
-    section, name = key.split(".")
-    value = getattr(getattr(settings, section), name)
-    return _source((section, name), value, _sources(config))
 
 
 def _sources(config: Path) -> list[tuple[str, Any]]:

@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Self
-
-from pydantic import Field
+from typing import Self
 
 from tally.app.minute_rules import MinuteRules, Outdated, Rule
 from tally.context import Context
@@ -14,45 +12,7 @@ from tally.views import ErrorView, values_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CountsRequest:
-    """Which minutes of which pipeline; all minutes by default."""
-
-    pipeline: str
-    """The pipeline."""
-    last: int | None = None
-    """Only this many of the latest minutes."""
-    since: str | None = None
-    """The first minute, ``YYYY-MM-DD HH:MM`` on the lines' own clock."""
-    until: str | None = None
-    """The last minute, inclusive."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowView:
-    """A row of the result, or of what a batch adds to it."""
-
-    log_time: str
-    """The minute on the lines' own clock, ``YYYY-MM-DD HH:MM:00``."""
-    labels: Annotated[Mapping[str, str], Field(exclude_if=lambda labels: not labels)]
-    """Value by label column; absent for a result without labels."""
-    log_count: int
-    """Lines."""
-    log_bytes: Annotated[int | None, Field(exclude_if=lambda measured: measured is None)]
-    """Bytes; absent where they are not measured."""
-
-    @classmethod
-    def of(cls, row: ResultRow) -> Self:
-        """The view of a row."""
-        return cls(
-            log_time=row.log_time,
-            labels=row.labels,
-            log_count=row.log_count,
-            log_bytes=row.log_bytes,
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CountedRowView(RowView):
+class CountedRowView(ResultRow):
     """A row of the result, and by which rules its minute was counted."""
 
     rule: Rule
@@ -115,19 +75,32 @@ class CountsListView:
     """Why another pipeline's could not, by its name."""
 
 
-def counts(ctx: Context, request: CountsRequest) -> CountsView:
-    """The result as it is now.
+def counts(
+    ctx: Context,
+    name: str,
+    *,
+    last: int | None = None,
+    since: str | None = None,
+    until: str | None = None,
+) -> CountsView:
+    """The result as it is now; all minutes by default.
+
+    Args:
+        ctx: What is needed from outside.
+        name: The pipeline.
+        last: Only this many of the latest minutes.
+        since: The first minute, ``YYYY-MM-DD HH:MM`` on the lines' own clock.
+        until: The last minute, inclusive.
 
     Raises:
         UnknownPipelineError: No such pipeline is configured.
         MySQLUnavailableError: The server did not answer.
     """
-    pipeline = ctx.settings.pipeline(request.pipeline)
+    pipeline = ctx.settings.pipeline(name)
     with ctx.database.transaction(read_only=True) as tx:
         tables = tables_to_read(tx, pipeline)
-        found = result_rows(tx, tables, last=request.last, since=request.since, until=request.until)
-        rules = MinuteRules.read(tx, tables, pipeline, [row.log_time for row in found])
-    kafka = rules.ask(ctx, pipeline)
+        found = result_rows(tx, tables, last=last, since=since, until=until)
+        rules = MinuteRules.read(ctx, tx, tables, pipeline, [row.log_time for row in found])
     return CountsView(
         pipeline=pipeline.name,
         table=tables.result,
@@ -135,17 +108,16 @@ def counts(ctx: Context, request: CountsRequest) -> CountsView:
         levels=tuple(pipeline.levels),
         rules=pipeline.rules,
         fingerprint=rules.fingerprint,
-        outdated=rules.outdated(ctx, pipeline, kafka),
+        outdated=rules.outdated,
         other_offsets=sum(other.offsets for other in rules.other_offsets),
-        other_offsets_gone=rules.offsets_gone(ctx, pipeline, kafka),
-        minutes=tuple(_counted(row, rules) for row in found),
+        other_offsets_gone=rules.offsets_gone,
+        minutes=tuple(
+            CountedRowView(
+                **values_of(row),
+                rule=rules.rule_of(row.log_time),
+                other_fingerprints=rules.fingerprints_of(row.log_time),
+            )
+            for row in found
+        ),
         total=sum(row.log_count for row in found),
-    )
-
-
-def _counted(row: ResultRow, rules: MinuteRules) -> CountedRowView:
-    return CountedRowView(
-        **values_of(RowView.of(row)),
-        rule=rules.rule_of(row.log_time),
-        other_fingerprints=rules.fingerprints_of(row.log_time),
     )

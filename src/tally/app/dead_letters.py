@@ -2,7 +2,6 @@
 
 import base64
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final, Self
 
 from tally.context import Context
@@ -26,49 +25,13 @@ SKIP_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DeadLettersRequest:
-    """Which dead letters to list."""
-
-    pipeline: str
-    """The pipeline."""
-    batch_id: int | None = None
-    """Only of this batch."""
-    partition: TopicPartition | None = None
-    """Only of this partition."""
-    since: datetime | None = None
-    """Only of batches that were committed at or after this time."""
-    before: datetime | None = None
-    """Only of batches that were committed before this time."""
-    reason: str | None = None
-    """Only with this reason."""
-    text: str | None = None
-    """Only those whose kept bytes hold this text; needs a batch, a partition or a time."""
-    skip: int = 0
-    """How many are left out at the beginning."""
-    limit: int = 50
-    """The largest number of dead letters."""
-
-    @property
-    def among(self) -> Among:
-        """Which dead letters are meant, whatever their reason and text."""
-        return Among(
-            batch_id=self.batch_id,
-            partition=self.partition,
-            since=self.since,
-            before=self.before,
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class DeadLetterView:
     """A record that could not be understood."""
 
     batch_id: int
     """The batch that read it."""
-    topic: str
-    """The topic."""
-    partition: int
-    """The partition's number."""
+    partition: TopicPartition
+    """The partition."""
     offset: int
     """The record's offset."""
     reason: str
@@ -86,19 +49,13 @@ class DeadLetterView:
         value = letter.value
         return cls(
             batch_id=letter.batch_id,
-            topic=letter.partition.topic,
-            partition=letter.partition.partition,
+            partition=letter.partition,
             offset=letter.offset,
             reason=letter.reason,
             value_bytes=letter.value_bytes,
             value=None if value is None else printable_bytes(value),
             value_base64=None if value is None else base64.b64encode(value).decode(),
         )
-
-    @property
-    def place(self) -> str:
-        """``alog/0``."""
-        return f"{self.topic}/{self.partition}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,53 +95,70 @@ def read_partition(text: str, option: str) -> TopicPartition:
     return TopicPartition(topic=topic, partition=int(number))
 
 
-def _check(request: DeadLettersRequest) -> None:
+def _check(among: Among, text: str | None, skip: int) -> None:
     """Refuse what would look through all that ever were.
 
     Raises:
         UsageError: With what to name besides.
     """
-    if request.text is not None and not request.among.is_bounded:
+    if text is not None and not among.is_bounded:
         raise UsageError(
             "a text is looked for among the dead letters of a batch, a partition or a span of time",
             next_step="name one of them",
         )
-    if request.before is not None and not request.among.is_bounded:
+    if among.before is not None and not among.is_bounded:
         raise UsageError(
             "a span of time needs its beginning, too",
             next_step="say since when, or name a batch or a partition",
         )
-    if request.skip > SKIP_MAX:
+    if skip > SKIP_MAX:
         raise UsageError(
             f"only the first {SKIP_MAX:,} dead letters can be paged through",
             next_step="name a batch, a partition, a span of time or a reason",
         )
 
 
-def _check_known(tx: Transaction, request: DeadLettersRequest) -> None:
+def _check_known(tx: Transaction, pipeline: str, among: Among) -> None:
     """Refuse a batch or a partition that was never planned: none of its records was read.
 
     Raises:
         UnknownBatchError: The ledger has no such batch.
         UsageError: The batch is of another pipeline, or the partition is not known.
     """
-    if request.batch_id is not None:
-        of = find_batch(tx, request.batch_id).pipeline
-        if of != request.pipeline:
+    if among.batch_id is not None:
+        of = find_batch(tx, among.batch_id).pipeline
+        if of != pipeline:
             raise UsageError(
-                f"batch {request.batch_id} is of pipeline {of}, not of {request.pipeline}",
-                next_step=f"tally dead-letters {of} --batch {request.batch_id}",
+                f"batch {among.batch_id} is of pipeline {of}, not of {pipeline}",
+                next_step=f"tally dead-letters {of} --batch {among.batch_id}",
             )
-    asked = request.partition
-    if asked is not None and not is_known_partition(tx, request.pipeline, asked):
+    if among.partition is not None and not is_known_partition(tx, pipeline, among.partition):
         raise UsageError(
-            f"pipeline {request.pipeline} has never read {asked}",
-            next_step=f"tally status {request.pipeline} lists its partitions",
+            f"pipeline {pipeline} has never read {among.partition}",
+            next_step=f"tally status {pipeline} lists its partitions",
         )
 
 
-def dead_letters(ctx: Context, request: DeadLettersRequest) -> DeadLettersView:
+def dead_letters(
+    ctx: Context,
+    pipeline: str,
+    among: Among = ALL,
+    *,
+    reason: str | None = None,
+    text: str | None = None,
+    skip: int = 0,
+    limit: int = 50,
+) -> DeadLettersView:
     """Dead letters of the segments that are in the result.
+
+    Args:
+        ctx: What is needed from outside.
+        pipeline: The pipeline.
+        among: Only those of a batch, a partition or a span of time.
+        reason: Only those with this reason.
+        text: Only those whose kept bytes hold this text; ``among`` must be bounded then.
+        skip: How many are left out at the beginning.
+        limit: The largest number of dead letters.
 
     Raises:
         UnknownBatchError: The ledger has no such batch.
@@ -192,31 +166,29 @@ def dead_letters(ctx: Context, request: DeadLettersRequest) -> DeadLettersView:
             partition are not the pipeline's.
         MySQLUnavailableError: The server did not answer.
     """
-    _check(request)
+    _check(among, text, skip)
     with ctx.database.transaction(read_only=True) as tx:
-        _check_known(tx, request)
+        _check_known(tx, pipeline, among)
         found = list_dead_letters(
             tx,
-            request.pipeline,
-            among=request.among,
-            reason=request.reason,
-            holding=None if request.text is None else request.text.encode(),
-            skip=request.skip,
-            limit=request.limit,
+            pipeline,
+            among=among,
+            reason=reason,
+            holding=None if text is None else text.encode(),
+            skip=skip,
+            limit=limit,
         )
-    return DeadLettersView(
-        pipeline=request.pipeline, dead_letters=tuple(map(DeadLetterView.of, found))
-    )
+    return DeadLettersView(pipeline=pipeline, dead_letters=tuple(map(DeadLetterView.of, found)))
 
 
-def reasons(ctx: Context, request: DeadLettersRequest) -> ReasonsView:
-    """How many dead letters there are of each reason, whatever reason is asked for.
+def reasons(ctx: Context, pipeline: str, among: Among = ALL) -> ReasonsView:
+    """How many dead letters there are of each reason.
 
     Raises:
         MySQLUnavailableError: The server did not answer.
     """
     with ctx.database.transaction(read_only=True) as tx:
         return ReasonsView(
-            totals=totals_by_reason(tx, request.pipeline, request.among),
-            is_of_latest=request.among == ALL and has_older_totals(tx, request.pipeline),
+            totals=totals_by_reason(tx, pipeline, among),
+            is_of_latest=among == ALL and has_older_totals(tx, pipeline),
         )

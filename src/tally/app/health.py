@@ -6,21 +6,15 @@ shows only there. What else cannot be known where the question is asked (whether
 raises no problem there.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
-from typing import Final
 
 from tally.aggregates.checks import find_format
+from tally.app.state import PipelineState
 from tally.config.pipeline import Pipeline
 from tally.formatting import plural
-from tally.ledger.line_sets import Unshown
-from tally.ledger.records import BatchRecord
 from tally.ledger.rules import Understood
-from tally.losses.losses import LossView
-from tally.planning.blocks import Block
-from tally.views import ErrorView
 
 
 class Health(StrEnum):
@@ -68,80 +62,25 @@ class Problem:
     """What to do; null when nothing in particular can be done."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Surroundings:
-    """What is known of a pipeline's surroundings besides the ledger and Kafka."""
-
-    paused: bool | None = None
-    """Whether Airflow has paused its DAG; None where Airflow was not asked."""
-    engine_error: ErrorView | None = None
-    """Why the engine cannot count; None when it can, or was not asked."""
-
-
-UNKNOWN: Final = Surroundings()
-"""Neither Airflow nor the engine was asked."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Findings:
-    """What is known of a pipeline."""
-
-    unprepared: ErrorView | None
-    """Why its tables do not hold what the configuration counts; None when they do."""
-    kafka_error: ErrorView | None
-    """Why Kafka has not answered; None when it has, or was not asked."""
-    blocks: Sequence[Block]
-    """What is not read."""
-    open_losses: Sequence[LossView]
-    """Lost ranges that wait for a decision."""
-    lag_offsets: int | None
-    """Offsets that can be read and are not counted, of what is not blocked; None when Kafka was
-    not asked."""
-    due_offsets: int
-    """Those of them that Kafka got before ``due_before``."""
-    due_before: datetime
-    """A batch should have been planned of what is older, by the schedule."""
-    overdue_offsets: int
-    """Those of them that Kafka got before ``overdue_before``."""
-    overdue_before: datetime
-    """What is older should have been counted, by the schedule and the patience of a batch."""
-    are_ahead: bool = False
-    """Whether some of the due ones have timestamps of the future, and wait since the last plan."""
-    are_held_up: bool = False
-    """Whether open transactions hold up all of the overdue ones."""
-    open_batches: Sequence[BatchRecord]
-    """The minute batches that are planned and not committed."""
-    understood: Understood
-    """What the latest batches under today's rules have read."""
-    alternating: Sequence[str]
-    """Who has counted the latest batches, where these follow two rules in turn."""
-    levels: Mapping[str, int]
-    """Levels of some of the newest records and how many have each, where nothing has matched."""
-    unshown: Unshown
-    """What is committed, and not shown to readers of its lines."""
-    surroundings: Surroundings
-    """What else is known."""
-
-
 def worst_of(healths: Iterable[Health]) -> Health:
     """The worst of some healths; ok without any."""
     found = set(healths)
     return next((h for h in (Health.FAIL, Health.UNKNOWN, Health.WARN) if h in found), Health.OK)
 
 
-def problems_of(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
+def problems_of(found: PipelineState) -> Iterator[Problem]:
     """What is wrong with a pipeline, failures first."""
     yield from _errors(found)
-    yield from _waiting_for_a_decision(pipeline, found)
-    if found.unprepared is None:  # else that is why it waits
-        yield from _late(pipeline, found)
-    yield from _unshown(pipeline, found)
-    yield from _warnings(pipeline, found)
+    yield from _waiting_for_a_decision(found)
+    if found.ledger.unprepared is None:  # else that is why it waits
+        yield from _late(found)
+    yield from _unshown(found)
+    yield from _warnings(found)
 
 
-def _errors(found: Findings) -> Iterator[Problem]:
+def _errors(found: PipelineState) -> Iterator[Problem]:
     for reason, error in (
-        (ProblemReason.UNPREPARED, found.unprepared),
+        (ProblemReason.UNPREPARED, found.ledger.unprepared),
         (ProblemReason.KAFKA_UNANSWERED, found.kafka_error),
         (ProblemReason.ENGINE_UNANSWERED, found.surroundings.engine_error),
     ):
@@ -151,7 +90,7 @@ def _errors(found: Findings) -> Iterator[Problem]:
             )
 
 
-def _waiting_for_a_decision(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
+def _waiting_for_a_decision(found: PipelineState) -> Iterator[Problem]:
     for block in found.blocks:
         yield Problem(
             reason=ProblemReason.BLOCKED,
@@ -161,26 +100,27 @@ def _waiting_for_a_decision(pipeline: Pipeline, found: Findings) -> Iterator[Pro
         )
     # A loss blocks its partition, but the blocks are known only when Kafka was asked.
     blocked = {block.place for block in found.blocks}
-    for loss in found.open_losses:
-        if not blocked & {loss.place, loss.topic}:
+    for loss in found.ledger.losses:
+        where = loss.range.partition
+        if not blocked & {str(where), where.topic}:
             yield Problem(
                 reason=ProblemReason.OPEN_LOSS,
                 health=Health.FAIL,
-                detail=f"{loss} was lost, which nobody has decided about",
-                next_step=f"tally losses accept {pipeline.name} --reason '…'",
+                detail=f"{loss.range} was lost, which nobody has decided about",
+                next_step=f"tally losses accept {found.pipeline.name} --reason '…'",
             )
 
 
-def _late(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
+def _late(found: PipelineState) -> Iterator[Problem]:
     """Something has waited longer than two starts of the schedule and the patience of a batch.
 
     It is a warning before that, when not even a batch was planned of it: no task starts.
     """
-    before, health = found.overdue_before, Health.FAIL
-    batch = min(found.open_batches, key=lambda one: one.planned_at, default=None)
+    before, health, name = found.overdue_before, Health.FAIL, found.pipeline.name
+    batch = min(found.ledger.open_batches, key=lambda one: one.planned_at, default=None)
     next_step = (
-        f"see why the DAG {pipeline.name} does not count (its pool, Airflow's scheduler), or: "
-        f"tally run --pipeline {pipeline.name} --all"
+        f"see why the DAG {name} does not count (its pool, Airflow's scheduler), or: "
+        f"tally run --pipeline {name} --all"
     )
     if batch is not None and batch.planned_at < before:
         waits = (
@@ -214,16 +154,17 @@ def _late(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
     )
 
 
-def _unshown(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
+def _unshown(found: PipelineState) -> Iterator[Problem]:
     """Each run shows what it has committed, and each plan what the run before has not."""
-    since = found.unshown.since
+    unshown = found.ledger.unshown
+    since = unshown.since
     if since is not None and since < found.overdue_before:
         yield Problem(
             reason=ProblemReason.UNSHOWN,
             health=Health.FAIL,
-            detail=f"readers do not see the lines of {plural(found.unshown.segments, 'segment')} "
-            f"in {pipeline.rows_view}, the oldest committed {since:%Y-%m-%d %H:%M:%S} UTC",
-            next_step=f"tally audit {pipeline.name} shows them, or says why it cannot",
+            detail=f"readers do not see the lines of {plural(unshown.segments, 'segment')} "
+            f"in {found.pipeline.rows_view}, the oldest committed {since:%Y-%m-%d %H:%M:%S} UTC",
+            next_step=f"tally audit {found.pipeline.name} shows them, or says why it cannot",
         )
 
 
@@ -267,17 +208,18 @@ def nothing_matched(
     )
 
 
-def _warnings(pipeline: Pipeline, found: Findings) -> Iterator[Problem]:
-    if (malformed := malformed_problem(pipeline, found.understood)) is not None:
+def _warnings(found: PipelineState) -> Iterator[Problem]:
+    pipeline = found.pipeline
+    if (malformed := malformed_problem(pipeline, found.ledger.understood)) is not None:
         yield malformed
-    if (nothing := nothing_matched(pipeline, found.understood, found.levels)) is not None:
+    if (nothing := nothing_matched(pipeline, found.ledger.understood, found.levels)) is not None:
         yield nothing
-    if found.alternating:
+    if found.ledger.alternating:
         yield Problem(
             reason=ProblemReason.RULES_ALTERNATE,
             health=Health.WARN,
             detail="the latest batches are counted under two rules in turn, by "
-            f"{' and by '.join(found.alternating)}",
+            f"{' and by '.join(found.ledger.alternating)}",
             next_step="give both installations one configuration, or one of them a pipeline of "
             "its own; then replay what was counted under other rules",
         )

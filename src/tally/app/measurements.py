@@ -91,7 +91,7 @@ class Metric(StrEnum):
         return self.value.endswith("_total")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """A figure and what it is of."""
 
@@ -123,37 +123,37 @@ def of_waiting(view: WaitingView) -> Iterator[Measurement]:
     yield from of_status(view.status)
     if view.oldest_at is not None:
         yield _at(Metric.OLDEST, view.oldest_at)
-    expires = [one.expires_at for one in view.oldest if one.expires_at is not None]
+    expires = [one.expires_at for one in view.oldest.values() if one.expires_at is not None]
     if expires:
         yield _at(Metric.EXPIRY, min(expires))
     if (left := view.retention_left) is not None:
-        yield Measurement(metric=Metric.RETENTION_LEFT, value=left)
+        yield Measurement(Metric.RETENTION_LEFT, left)
 
 
 def of_status(view: StatusView) -> Iterator[Measurement]:
     """What is measured of a pipeline."""
-    yield Measurement(metric=Metric.LEDGER_UP, value=1)
-    yield Measurement(metric=Metric.KAFKA_UP, value=view.kafka_answered)
+    yield Measurement(Metric.LEDGER_UP, 1)
+    yield Measurement(Metric.KAFKA_UP, view.kafka_answered)
     yield from of_problems(view.health, view.problems)
     if view.lag_offsets is not None:
-        yield Measurement(metric=Metric.LAG, value=view.lag_offsets)
-        yield Measurement(metric=Metric.BLOCKED, value=len(view.blocks))
+        yield Measurement(Metric.LAG, view.lag_offsets)
+        yield Measurement(Metric.BLOCKED, len(view.blocks))
     for p in view.partitions:
-        labels = (("topic", p.topic), ("partition", str(p.partition)))
+        labels = (("topic", p.partition.topic), ("partition", str(p.partition.partition)))
         if p.lag_offsets is not None:
-            yield Measurement(metric=Metric.PARTITION_LAG, value=p.lag_offsets, labels=labels)
+            yield Measurement(Metric.PARTITION_LAG, p.lag_offsets, labels=labels)
         if p.next_offset is not None and p.start_offset is not None:
             passed = p.next_offset - p.start_offset
-            yield Measurement(metric=Metric.COUNTED, value=passed, labels=labels)
-    yield Measurement(metric=Metric.OPEN_LOSSES, value=len(view.open_losses))
+            yield Measurement(Metric.COUNTED, passed, labels=labels)
+    yield Measurement(Metric.OPEN_LOSSES, len(view.open_losses))
     yield Measurement(
-        metric=Metric.OPEN_LOSS_OFFSETS, value=sum(loss.offsets for loss in view.open_losses)
+        Metric.OPEN_LOSS_OFFSETS, sum(loss.range.offsets for loss in view.open_losses)
     )
-    yield Measurement(metric=Metric.OPEN_BATCHES, value=len(view.open_batches))
-    yield Measurement(metric=Metric.RATE, value=view.records_per_second)
-    yield Measurement(metric=Metric.RECENT_RECORDS, value=view.understood.records)
-    yield Measurement(metric=Metric.RECENT_DEAD_LETTERS, value=view.understood.malformed)
-    yield Measurement(metric=Metric.RECENT_CONTINUATIONS, value=view.understood.continuations)
+    yield Measurement(Metric.OPEN_BATCHES, len(view.open_batches))
+    yield Measurement(Metric.RATE, view.records_per_second)
+    yield Measurement(Metric.RECENT_RECORDS, view.understood.records)
+    yield Measurement(Metric.RECENT_DEAD_LETTERS, view.understood.malformed)
+    yield Measurement(Metric.RECENT_CONTINUATIONS, view.understood.continuations)
     if view.last_committed_batch is not None:
         yield from of_batch(view.last_committed_batch)
 
@@ -163,29 +163,29 @@ def of_batch(batch: BatchRecord) -> Iterator[Measurement]:
     if batch.committed_at is not None:
         yield _at(Metric.LAST_COMMIT, batch.committed_at)
     for step, seconds in batch.steps.items():
-        yield Measurement(metric=Metric.BATCH_STEP, value=seconds, labels=(("step", step),))
-    yield Measurement(metric=Metric.BATCH_RECORDS, value=batch.records or 0)
-    yield Measurement(metric=Metric.BATCH_LINES, value=batch.matched or 0)
-    yield Measurement(metric=Metric.BATCH_DEAD_LETTERS, value=batch.malformed or 0)
+        yield Measurement(Metric.BATCH_STEP, seconds, labels=(("step", step),))
+    yield Measurement(Metric.BATCH_RECORDS, batch.records or 0)
+    yield Measurement(Metric.BATCH_LINES, batch.matched or 0)
+    yield Measurement(Metric.BATCH_DEAD_LETTERS, batch.malformed or 0)
     if batch.continuations is not None:
-        yield Measurement(metric=Metric.BATCH_CONTINUATIONS, value=batch.continuations)
+        yield Measurement(Metric.BATCH_CONTINUATIONS, batch.continuations)
 
 
 def of_problems(health: Health, problems: tuple[Problem, ...]) -> Iterator[Measurement]:
     """The health where Kafka was asked, and of each reason whether there is a problem of it."""
-    yield Measurement(metric=Metric.HEALTH, value=_HEALTH[health])
+    yield Measurement(Metric.HEALTH, _HEALTH[health])
     found = {problem.reason for problem in problems}
     for reason in ProblemReason:
         labels = (("reason", str(reason)),)
-        yield Measurement(metric=Metric.PROBLEM, value=reason in found, labels=labels)
+        yield Measurement(Metric.PROBLEM, reason in found, labels=labels)
 
 
 def of_audit(outcome: AuditOutcome) -> Iterator[Measurement]:
     """What is measured of an audit."""
-    yield Measurement(metric=Metric.AUDIT_HOLDS, value=outcome.holds)
-    yield Measurement(metric=Metric.AUDIT_VIOLATIONS, value=outcome.violations)
+    yield Measurement(Metric.AUDIT_HOLDS, outcome.holds)
+    yield Measurement(Metric.AUDIT_VIOLATIONS, outcome.violations)
     yield _at(Metric.AUDIT_ENDED, outcome.ended_at)
 
 
 def _at(metric: Metric, moment: datetime) -> Measurement:
-    return Measurement(metric=metric, value=moment.timestamp())
+    return Measurement(metric, moment.timestamp())

@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
 
@@ -69,10 +70,14 @@ class Outdated:
         return f"{text}; {brought} with: {self.replay}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class MinuteRules:
     """The rules of a span of minutes."""
 
+    ctx: Context
+    """What is needed from outside."""
+    pipeline: Pipeline
+    """The pipeline."""
     fingerprint: str
     """Of today's rules."""
     others: Mapping[str, Sequence[OtherRule]]
@@ -84,24 +89,28 @@ class MinuteRules:
 
     @classmethod
     def read(
-        cls, tx: Transaction, tables: Tables, pipeline: Pipeline, minutes: Sequence[str]
+        cls,
+        ctx: Context,
+        tx: Transaction,
+        tables: Tables,
+        pipeline: Pipeline,
+        minutes: Sequence[str],
     ) -> "MinuteRules":
         """The rules of minutes in order, ``YYYY-MM-DD HH:MM:00``."""
-        today = fingerprint(pipeline)
-        offsets = other_offsets(tx, pipeline.name, today)
-        if not minutes:
-            return cls(fingerprint=today, others={}, folded=frozenset(), other_offsets=offsets)
-        span = (minutes[0], minutes[-1])
-        found = other_rules(tx, tables, pipeline.name, today, *span)
+        today, name = fingerprint(pipeline), pipeline.name
+        span = (minutes[0], minutes[-1]) if minutes else None
+        found = other_rules(tx, tables, name, today, *span) if span else []
         return cls(
+            ctx=ctx,
+            pipeline=pipeline,
             fingerprint=today,
             others={m: list(of) for m, of in groupby(found, key=attrgetter("log_time"))},
-            folded=frozenset(folded_minutes(tx, tables, pipeline.name, *span)),
-            other_offsets=offsets,
+            folded=frozenset(folded_minutes(tx, tables, name, *span) if span else ()),
+            other_offsets=other_offsets(tx, name, today),
         )
 
     def rule_of(self, minute: str) -> Rule:
-        """By which rules a minute was counted; another rule is told before an unknown one."""
+        """By which rules a minute was counted; another rule counts more than an unknown one."""
         if minute in self.others:
             return Rule.OTHER
         return Rule.UNKNOWN if minute in self.folded else Rule.TODAY
@@ -112,84 +121,72 @@ class MinuteRules:
             dict.fromkeys(other.format_fingerprint for other in self.others.get(minute, ()))
         )
 
-    def ask(self, ctx: Context, pipeline: Pipeline) -> KafkaSnapshot | None:
+    @cached_property
+    def kafka(self) -> KafkaSnapshot | None:
         """What Kafka holds of what is under other rules, None when it does not say.
 
         The counts are shown all the same.
         """
-        if not self.other_offsets:
-            return None
         # A topic that was taken out of the configuration can still be replayed.
         known = {other.partition.topic for other in self.other_offsets if other.is_current}
-        topics = sorted(known | set(pipeline.topics))
+        topics = sorted(known | set(self.pipeline.topics))
         try:
-            return ctx.kafka.snapshot(topics, read_committed=pipeline.reads_committed)
+            return self.ctx.kafka.snapshot(topics, read_committed=self.pipeline.reads_committed)
         except TallyError:
             return None
 
-    def offsets_gone(
-        self, ctx: Context, pipeline: Pipeline, kafka: KafkaSnapshot | None
-    ) -> int | None:
+    @property
+    def offsets_gone(self) -> int | None:
         """How many offsets under other rules are in segments that Kafka no longer holds whole.
 
         None when it did not say what it holds.
         """
         if not self.other_offsets:
             return 0
-        if kafka is None:
+        if (kafka := self.kafka) is None:
             return None
-        with ctx.database.transaction(read_only=True) as tx:
+        name, today = self.pipeline.name, self.fingerprint
+        with self.ctx.database.transaction(read_only=True) as tx:
             return sum(
                 other.offsets
                 if (earliest := _earliest(other, kafka)) is None
-                else other_offsets_from_before(tx, pipeline.name, self.fingerprint, other, earliest)
+                else other_offsets_from_before(tx, name, today, other, earliest)
                 for other in self.other_offsets
             )
 
-    def outdated(
-        self, ctx: Context, pipeline: Pipeline, kafka: KafkaSnapshot | None
-    ) -> Outdated | None:
-        """The minutes under other rules, None without one.
-
-        Args:
-            ctx: What is needed from outside.
-            pipeline: The pipeline.
-            kafka: What Kafka holds; None when it did not say.
-        """
+    @property
+    def outdated(self) -> Outdated | None:
+        """The minutes under other rules, None without one."""
         if not self.others:
             return None
+        kafka = self.kafka
         minutes = [_short(minute) for minute in self.others]
         is_held = [
             kafka is None or all(_is_held(other, kafka) for other in others)
             for others in self.others.values()
         ]
-        span = self._replayable(ctx, pipeline, kafka, _longest(minutes, is_held))
+        span = self._replayable(_longest(minutes, is_held))
         return Outdated(
             minutes=len(minutes),
             first_minute=minutes[0],
             last_minute=minutes[-1],
             gone=None if kafka is None else is_held.count(False),
             replayed=len(span),
-            replay=_command(pipeline.name, span) if span else None,
+            replay=_command(self.pipeline.name, span) if span else None,
         )
 
-    def _replayable(
-        self,
-        ctx: Context,
-        pipeline: Pipeline,
-        kafka: KafkaSnapshot | None,
-        span: Sequence[str],
-    ) -> Sequence[str]:
+    def _replayable(self, span: Sequence[str]) -> Sequence[str]:
         """The end of a span of minutes of which a replay is not refused.
 
         A replay of minutes reads all segments with lines in them, those under today's rules too.
         """
+        kafka = self.kafka
         if kafka is None or not span:
             return span
-        with ctx.database.transaction(read_only=True) as tx:
+        with self.ctx.database.transaction(read_only=True) as tx:
 
             def is_refused(first: int) -> bool:
-                ranges = ranges_of_minutes(tx, pipeline.name, span[first], span[-1])
+                ranges = ranges_of_minutes(tx, self.pipeline.name, span[first], span[-1])
                 return any(
                     (held := kafka.partition(r.partition)) is None or held.earliest > r.from_offset
                     for r in ranges

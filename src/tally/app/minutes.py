@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import attrgetter
-from typing import Final, Self
+from typing import Final
 
 from tally.aggregates.fingerprint import fingerprint
 from tally.context import Context
@@ -13,7 +13,6 @@ from tally.errors import UsageError
 from tally.ledger import results as ledger
 from tally.ledger.results import Bucket, Mark, MinutePart
 from tally.ledger.tables import tables_to_read
-from tally.views import RangeView
 
 MINUTE: Final = timedelta(minutes=1)
 
@@ -25,21 +24,6 @@ AHEAD_MAX: Final = timedelta(days=1)
 
 _STEPS: Final = tuple(MINUTE * minutes for minutes in (1, 5, 15, 60, 360))
 _BARS_MAX: Final = 400
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MinutesRequest:
-    """Which span of a result to show."""
-
-    pipeline: str
-    """The pipeline."""
-    span: timedelta = timedelta(hours=1)
-    """How much of it, up to its latest minute or to ``last``; not looked at with ``first``."""
-    first: datetime | None = None
-    """The first minute, on the lines' own clock."""
-    last: datetime | None = None
-    """The last minute, itself included; when None the latest of the result that is not dated ahead
-    (:data:`AHEAD_MAX`)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,31 +75,6 @@ class MinutesView:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MinutePartView(RangeView):
-    """What one segment contributes to a minute."""
-
-    segment_id: int
-    """The segment."""
-    batch_id: int
-    """The batch that has counted it."""
-    replayed: bool
-    """Whether that batch is of a replay."""
-    lines: int
-    """Its lines in the minute."""
-
-    @classmethod
-    def part(cls, part: MinutePart) -> Self:
-        """The view of a part."""
-        return cls.of(
-            part.range,
-            segment_id=part.segment_id,
-            batch_id=part.batch_id,
-            replayed=part.kind == "replay",
-            lines=part.lines,
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class MinuteView:
     """What is behind a minute of a result."""
 
@@ -125,7 +84,7 @@ class MinuteView:
     """The minute, on the lines' own clock."""
     lines: int
     """Its lines in the result."""
-    parts: tuple[MinutePartView, ...]
+    parts: tuple[MinutePart, ...]
     """The segments that contribute most, most lines first."""
     folded_lines: int
     """Lines whose segments are no longer known by themselves, as they were pruned."""
@@ -136,39 +95,53 @@ class MinuteView:
         return self.lines - self.folded_lines - sum(part.lines for part in self.parts)
 
 
-def minutes(ctx: Context, request: MinutesRequest) -> MinutesView:
+def minutes(
+    ctx: Context,
+    name: str,
+    *,
+    span: timedelta = timedelta(hours=1),
+    first: datetime | None = None,
+    last: datetime | None = None,
+) -> MinutesView:
     """A span of the result in up to some hundred bars.
+
+    Args:
+        ctx: What is needed from outside.
+        name: The pipeline.
+        span: How much of it, up to its latest minute or to ``last``; not looked at with ``first``.
+        first: The first minute, on the lines' own clock.
+        last: The last minute, itself included; when None the latest of the result that is not dated
+            ahead (:data:`AHEAD_MAX`).
 
     Raises:
         UnknownPipelineError: No such pipeline is configured.
         UsageError: The span is empty, or too long.
         MySQLUnavailableError: The server did not answer.
     """
-    pipeline = ctx.settings.pipeline(request.pipeline)
+    pipeline = ctx.settings.pipeline(name)
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         tables = tables_to_read(tx, pipeline)
-        until = ctx.clock.now().replace(tzinfo=None) + AHEAD_MAX
-        latest = ledger.latest_minute(tx, tables, until)
-        last = ledger.latest_minute(tx, tables)
-        span = _span(request, latest)
-        if span is None:
-            found, marks, step = [], ledger.Marks(found=[], since=None), MINUTE
-        else:
-            step = next((s for s in _STEPS if (span[1] - span[0]) / s <= _BARS_MAX), _STEPS[-1])
-            found = ledger.buckets(tx, tables, span, step)
-            marks = ledger.marks(tx, tables, pipeline.name, fingerprint(pipeline), span)
+        ahead = ctx.clock.now().replace(tzinfo=None) + AHEAD_MAX
+        latest = ledger.latest_minute(tx, tables, ahead)
+        newest = ledger.latest_minute(tx, tables)
+        found, marks, step = [], ledger.Marks(found=[], since=None), MINUTE
+        shown = _shown(span, first, last or latest)
+        if shown is not None:
+            step = next((s for s in _STEPS if (shown[1] - shown[0]) / s <= _BARS_MAX), _STEPS[-1])
+            found = ledger.buckets(tx, tables, shown, step)
+            marks = ledger.marks(tx, tables, pipeline.name, fingerprint(pipeline), shown)
     return MinutesView(
         pipeline=pipeline.name,
         table=tables.result,
-        first_minute=span[0] if span else None,
-        until_minute=span[1] if span else None,
+        first_minute=shown[0] if shown else None,
+        until_minute=shown[1] if shown else None,
         step_minutes=step // MINUTE,
         bars=tuple(_bar(bucket, step, marks.found) for bucket in found),
         lines=sum(bucket.lines for bucket in found),
         outdated=tuple(mark.minute for mark in marks.found if mark.outdated),
         marked_since=marks.since,
         latest_minute=latest,
-        ahead_minute=None if last == latest else last,
+        ahead_minute=None if newest == latest else newest,
     )
 
 
@@ -187,20 +160,19 @@ def minute(ctx: Context, pipeline: str, moment: datetime) -> MinuteView:
             pipeline=pipeline,
             minute=moment,
             lines=sum(bucket.lines for bucket in here),
-            parts=tuple(
-                map(MinutePartView.part, ledger.parts_of_minute(tx, tables, pipeline, moment))
-            ),
+            parts=tuple(ledger.parts_of_minute(tx, tables, pipeline, moment)),
             folded_lines=ledger.folded_lines(tx, tables, pipeline, moment),
         )
 
 
-def _span(request: MinutesRequest, latest: datetime | None) -> tuple[datetime, datetime] | None:
-    """The span as ``[first, until)``; None while the result is empty and no span is given."""
-    last = request.last or latest
+def _shown(
+    span: timedelta, first: datetime | None, last: datetime | None
+) -> tuple[datetime, datetime] | None:
+    """What is shown, as ``[first, until)``; None while the result is empty and no end is given."""
     if last is None:
         return None
     until = last + MINUTE
-    first = request.first or until - request.span
+    first = first or until - span
     if not first < until:
         raise UsageError(
             f"the span ends at {last:%Y-%m-%d %H:%M}, before it begins at {first:%Y-%m-%d %H:%M}",

@@ -6,8 +6,9 @@ from datetime import datetime
 from typing import Self
 
 from tally.app.each import is_down
-from tally.app.health import UNKNOWN, Health, Problem, ProblemReason, Surroundings, worst_of
-from tally.app.status import StatusRequest, StatusView, status
+from tally.app.health import Health, Problem, ProblemReason, worst_of
+from tally.app.status import StatusView, status
+from tally.app.surroundings import UNKNOWN, Surroundings
 from tally.config.settings import CORRECT_THEM
 from tally.context import Context
 from tally.errors import TallyError
@@ -32,13 +33,14 @@ class Statuses:
             TallyError: As :func:`tally.app.status.status`.
         """
         down = next((ErrorView.of(error) for error in self.errors if is_down(error)), None)
-        request = StatusRequest(
-            pipeline=pipeline,
+        return status(
+            self.ctx,
+            pipeline,
             ask_kafka=self.ask_kafka,
             kafka_error=down,
             surroundings=surroundings,
+            on_unanswered=self.errors.append,
         )
-        return status(self.ctx, request, on_unanswered=self.errors.append)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,17 +49,17 @@ class PipelineSummary:
 
     pipeline: str
     """Its name."""
-    topics: tuple[str, ...]
+    topics: tuple[str, ...] = ()
     """The topics that it reads; empty when it is disabled."""
-    result_table: str | None
+    result_table: str | None = None
     """The table it counts into; null when it is disabled."""
     health: Health
     """Its health: that of the worst problem, or ``unknown`` until Kafka has answered."""
     problems: tuple[Problem, ...]
     """What is wrong, failures first; empty when nothing is."""
-    lag_offsets: int | None
+    lag_offsets: int | None = None
     """Offsets that Kafka holds and that are not counted; null when that is not known."""
-    last_committed_at: datetime | None
+    last_committed_at: datetime | None = None
     """When its last minute batch was committed; null before the first one."""
 
     @classmethod
@@ -83,15 +85,7 @@ class PipelineSummary:
             detail="; ".join(mistakes),
             next_step=CORRECT_THEM,
         )
-        return cls(
-            pipeline=name,
-            topics=(),
-            result_table=None,
-            health=Health.FAIL,
-            problems=(problem,),
-            lag_offsets=None,
-            last_committed_at=None,
-        )
+        return cls(pipeline=name, health=Health.FAIL, problems=(problem,))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

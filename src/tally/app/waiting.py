@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from tally.app.health import UNKNOWN, Surroundings
-from tally.app.status import StatusRequest, StatusView, status
+from tally.app.status import StatusView, status
+from tally.app.surroundings import UNKNOWN, Surroundings
 from tally.context import Context
 from tally.errors import TallyError
 from tally.model import TopicPartition
@@ -16,10 +16,6 @@ from tally.views import ErrorView
 class WaitingPartition:
     """The oldest record of a partition that is not counted."""
 
-    topic: str
-    """The topic."""
-    partition: int
-    """The partition's number."""
     written_at: datetime | None
     """Its timestamp, as Kafka has it; null when Kafka did not say in time."""
     expires_at: datetime | None
@@ -42,7 +38,7 @@ class WaitingView:
     """When Kafka was asked."""
     status: StatusView
     """The status."""
-    oldest: tuple[WaitingPartition, ...]
+    oldest: Mapping[TopicPartition, WaitingPartition]
     """The oldest uncounted record of each partition that has one; in order."""
     times_error: ErrorView | None
     """Why the times of some of them are not known; null when Kafka has answered."""
@@ -50,18 +46,14 @@ class WaitingView:
     @property
     def oldest_at(self) -> datetime | None:
         """The timestamp of the oldest record that waits; None without one, or when not known."""
-        return min((p.written_at for p in self.oldest if p.written_at is not None), default=None)
+        written = (one.written_at for one in self.oldest.values())
+        return min((at for at in written if at is not None), default=None)
 
     @property
     def retention_left(self) -> float | None:
         """The smallest share of its retention that a record has left; None where none is known."""
-        shares = (p.retention_left(self.asked_at) for p in self.oldest)
+        shares = (p.retention_left(self.asked_at) for p in self.oldest.values())
         return min((share for share in shares if share is not None), default=None)
-
-    @property
-    def by_partition(self) -> Mapping[TopicPartition, WaitingPartition]:
-        """The same by partition."""
-        return {TopicPartition(topic=p.topic, partition=p.partition): p for p in self.oldest}
 
 
 def waiting(
@@ -90,11 +82,13 @@ def waiting(
     asked_at = ctx.clock.now()
     view = status(
         ctx,
-        StatusRequest(pipeline=pipeline, kafka_error=kafka_error, surroundings=surroundings),
+        pipeline,
+        kafka_error=kafka_error,
+        surroundings=surroundings,
         on_unanswered=on_unanswered,
     )
     first = {
-        p.where: p.kafka_end + (p.unstable_offsets or 0) - p.lag_offsets
+        p.partition: p.kafka_end + (p.unstable_offsets or 0) - p.lag_offsets
         for p in view.partitions
         if p.lag_offsets and p.kafka_end is not None
     }
@@ -115,15 +109,12 @@ def waiting(
         asked_at=asked_at,
         status=view,
         times_error=ErrorView.of(errors[0]) if errors else None,
-        oldest=tuple(
-            WaitingPartition(
-                topic=p.topic,
-                partition=p.partition,
-                written_at=(at := times.get(p)),
-                expires_at=_expiry(at, kept_for.get(p.topic)),
+        oldest={
+            p: WaitingPartition(
+                written_at=(at := times.get(p)), expires_at=_expiry(at, kept_for.get(p.topic))
             )
             for p in first
-        ),
+        },
     )
 
 

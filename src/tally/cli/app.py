@@ -18,52 +18,27 @@ if TYPE_CHECKING:  # pydantic is half of a command's start; --help does without
     from pyspark.sql import SparkSession
 
     from tally.app.each import Each
-    from tally.config.servers import SparkSettings
     from tally.config.settings import Settings
-    from tally.context import Context, OpenReader, OpenSession
-    from tally.spark.progress import OnRead
+    from tally.context import Context, OpenReader
 
 Ask = Callable[[str], None]
 """Asks the operator a question; returns when the answer is yes, and raises otherwise."""
 
-OpenContext = Callable[["Settings"], "Context"]
-"""Makes the context of a configuration."""
 
-OpenSpark = Callable[["SparkSettings"], "AbstractContextManager[SparkSession]"]
-"""Opens a Spark session and stops it."""
+def later(name: str) -> Callable[..., Any]:
+    """A function of :mod:`tally.context`, imported when it is called: --help does without."""
 
-ReadWith = Callable[["Settings", "OpenSession", "OnRead | None"], "OpenReader"]
-"""Makes a function that opens a reader, as :func:`tally.context.spark_reader` does."""
+    def call(*args: Any, **kwargs: Any) -> Any:
+        from tally import context  # noqa: PLC0415 - as above
 
+        return getattr(context, name)(*args, **kwargs)
 
-def own_session(settings: "SparkSettings") -> "AbstractContextManager[SparkSession]":
-    """A Spark session that only this command uses."""
-    from tally import context  # noqa: PLC0415 - --help does without
-
-    return context.own_session(settings)
+    return call
 
 
-def own_plain_session(settings: "SparkSettings") -> "AbstractContextManager[SparkSession]":
-    """The same, which need not be able to read Kafka."""
-    from tally import context  # noqa: PLC0415 - --help does without
-
-    return context.own_session(settings, needs_kafka=False)
-
-
-def read_with_spark(
-    settings: "Settings", open_session: "OpenSession", on_read: "OnRead | None"
-) -> "OpenReader":
-    """Read with Spark, which is imported and started with the first reader."""
-    from tally.context import spark_reader  # noqa: PLC0415 - --help does without
-
-    return spark_reader(settings, open_session, on_read)
-
-
-def configured_context(settings: "Settings") -> "Context":
-    """Kafka, MySQL and Spark as the configuration names them; connected when first needed."""
-    from tally.context import open_context  # noqa: PLC0415 - --help does without
-
-    return open_context(settings)
+own_session, spark_reader, open_context = map(
+    later, ("own_session", "spark_reader", "open_context")
+)
 
 
 def ask_on_terminal(question: str) -> None:
@@ -89,13 +64,11 @@ class App:
     """The configuration file of ``--config``; None without that option."""
     out: Output = field(default_factory=Output)
     """The streams for results and for everything else."""
-    open_spark: OpenSpark = own_session
-    """Opens a Spark session from the settings."""
-    open_plain_spark: OpenSpark = own_plain_session
-    """Opens one that need not be able to read Kafka."""
-    read_with: ReadWith = read_with_spark
+    open_spark: Callable[..., "AbstractContextManager[SparkSession]"] = own_session
+    """Opens a Spark session from the settings; it need not always be able to read Kafka."""
+    read_with: Callable[..., "OpenReader"] = spark_reader
     """Makes what opens the readers of a command that counts."""
-    open_context: OpenContext = configured_context
+    open_context: Callable[["Settings"], "Context"] = open_context
     """Makes the context, with Kafka and MySQL, from the settings."""
     ask: Ask = ask_on_terminal
     """Asks the operator a question."""
@@ -139,10 +112,10 @@ class App:
         return self.settings.names if name is None else [self.pipeline(name)]
 
     def finish(self, each: "Each[Any]") -> int:
-        """Tell what went wrong with each of several pipelines; returns the exit code.
+        """Show what went wrong with each of several pipelines; returns the exit code.
 
         Raises:
-            TallyError: Of a server that does not answer, after the other errors are told.
+            TallyError: Of a server that does not answer, after the other errors are shown.
         """
         for error in each.errors.values():
             self.say_sources(error)

@@ -1,29 +1,48 @@
 """A command whose help ends with examples that can be pasted."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, Final
 
 import click
+
+from tally.cli.app import App
+from tally.cli.options import json_option
 
 _WORD: Final = re.compile(r"(?:--[\w-]+ (?!-))?(?:'[^']*'|[^\s'])+")
 """A word of an example, with its blanks in quotes; an option stays with its value."""
 _CONTINUES: Final = " \\"
 
+pass_app = click.make_pass_decorator(App)
+
 
 class Command(click.Command):
-    """A command of Tally's.
+    """A command of Tally's; its first argument is the :class:`tally.cli.app.App`.
 
     Args:
-        *args: click's own.
         examples: Whole command lines; a test holds that they parse.
+        document: What it writes with ``--json``, an option that it has with a document alone.
+        several: What it writes instead about several pipelines.
+        callback: What it does.
         **kwargs: click's own.
     """
 
-    def __init__(self, *args: Any, examples: Sequence[str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        *,
+        examples: Sequence[str],
+        document: type | None = None,
+        several: type | None = None,
+        callback: Callable[..., Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(callback=callback and pass_app(callback), **kwargs)
         self.examples = tuple(examples)
+        self.document, self.several = document, several
+        if document is not None:
+            self.params.append(json_option)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The examples, never wrapped within a word."""
@@ -31,8 +50,14 @@ class Command(click.Command):
         super().format_epilog(ctx, formatter)
 
 
+command = partial(click.command, cls=Command)
+"""Makes a command of a function."""
+
+
 class Group(click.Group):
     """A group of commands that answers a misspelt one with those that look like it."""
+
+    command_class = Command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -48,7 +73,7 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
     def instead(self, args: Sequence[str], known: Sequence[str]) -> str:  # noqa: ARG002
-        """What is said of words that begin with no command and nothing like one.
+        """What to do instead of words that begin with no command and nothing like one.
 
         Args:
             args: The words.

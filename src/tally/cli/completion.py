@@ -42,8 +42,7 @@ def topics_and_files(
 
 def batches(context: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
     """The latest batches, newest first, with their pipeline and state; none without the ledger."""
-    from tally.app.batches import BatchesRequest  # noqa: PLC0415 - --help does without
-    from tally.app.batches import batches as latest  # noqa: PLC0415 - as above
+    from tally.app.batches import batches as latest  # noqa: PLC0415 - --help does without
 
     settings = _settings(context)
     if settings is None:
@@ -52,9 +51,8 @@ def batches(context: click.Context, _: click.Parameter, begun: str) -> list[Comp
     mysql = settings.mysql.model_copy(update=quick)
     ctx = _app(context).open_context(settings.model_copy(update={"mysql": mysql}))
     try:
-        asked = [BatchesRequest(pipeline=name, limit=BATCHES) for name in settings.names]
-        found = [batch for request in asked for batch in latest(ctx, request).batches]
-    except TallyError:  # there is nobody to tell: a line is being typed
+        found = [b for name in settings.names for b in latest(ctx, name, limit=BATCHES).batches]
+    except TallyError:  # a line is being typed: an error has no place
         return []
     return [
         CompletionItem(str(batch.batch_id), help=f"{batch.pipeline}, {batch.state}")
@@ -76,7 +74,7 @@ def _settings(context: click.Context) -> "Settings | None":
     app.config = context.find_root().params.get("config") or app.config
     try:
         return load_settings(app.config_path)
-    except TallyError:  # the command itself tells what is wrong
+    except TallyError:  # the command itself shows what is wrong
         return None
 
 

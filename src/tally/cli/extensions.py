@@ -7,8 +7,7 @@ imports no such package: a production install has none.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
 from tally.errors import KafkaUnavailableError, MySQLUnavailableError, TallyError
@@ -92,6 +91,5 @@ class Unanswered:
 
 def load(reference: str) -> Callable[..., Any]:
     """The function that ``module:function`` names."""
-    module, _, name = reference.partition(":")
-    function: Callable[..., Any] = getattr(import_module(module), name)
+    function: Callable[..., Any] = EntryPoint(name="", value=reference, group="").load()
     return function

@@ -18,15 +18,17 @@ code  meaning
 
 import errno
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Final
 
 import click
 
-from tally.cli.stopping import is_termination
 from tally.cli.ui.output import Output
 from tally.errors import (
     EXIT_BUG,
@@ -43,6 +45,32 @@ EXIT_PIPE_CLOSED: Final = 141
 EXIT_TERMINATED: Final = 143
 
 BUG_ADVICE: Final = "this is a bug in Tally; please report it with the lines above"
+
+
+class TerminatedError(KeyboardInterrupt):
+    """The process got SIGTERM; everybody who cleans up after Ctrl-C does so after it, too."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Turn SIGTERM into :class:`TerminatedError`; outside of the main thread nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def is_termination(error: BaseException) -> bool:
+    """Whether an error, or what it was raised from, is a :class:`TerminatedError`."""
+    return isinstance(error, TerminatedError) or isinstance(error.__cause__, TerminatedError)
+
+
+def _terminate(_: int, __: FrameType | None) -> None:
+    raise TerminatedError
 
 
 class SystemCallError(Exception):

@@ -10,8 +10,8 @@ import click
 from tally.app.format_trial import Configured, FormatTrial, TrialView, TriedLine, try_formats
 from tally.cli import completion
 from tally.cli.app import App
-from tally.cli.command import Command, Group
-from tally.cli.options import Number, json_option, pass_app
+from tally.cli.command import Group
+from tally.cli.options import Number
 from tally.cli.session import lazy_session
 from tally.cli.ui.values import shortened
 from tally.errors import ConfigError, UsageError
@@ -63,7 +63,6 @@ def _fields(_: click.Context, __: click.Parameter, values: Sequence[str]) -> dic
 
 @format.command(
     "try",
-    cls=Command,
     examples=[
         "tally format try alog",
         "tally format try /var/log/syslog --format syslog",
@@ -72,6 +71,7 @@ def _fields(_: click.Context, __: click.Parameter, values: Sequence[str]) -> dic
         "tally format try app.json --field time=ts --field level=sev --time-format epoch_seconds",
         "tally format try orders --format json --skip-bytes 5 --time instant",
     ],
+    document=TrialView,
 )
 @click.argument("source", metavar="TOPIC|FILE", shell_complete=completion.topics_and_files)
 @click.option("--format", "name", metavar="NAME", help="This ready-made format; all by default.")
@@ -123,8 +123,6 @@ def _fields(_: click.Context, __: click.Parameter, values: Sequence[str]) -> dic
     show_default=True,
     help="Lines of the sample, about: the newest of each partition, or the first of a file.",
 )
-@json_option
-@pass_app
 def try_(
     app: App,
     /,

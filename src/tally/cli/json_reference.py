@@ -17,23 +17,8 @@ from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from tally.app.batches import BatchesView, BatchView
-from tally.app.configuration import ConfigView
-from tally.app.counts import CountsListView, CountsView
-from tally.app.dead_letters import DeadLettersView
-from tally.app.doctor import DoctorView
-from tally.app.format_trial import TrialView
-from tally.app.overview import PipelinesView
-from tally.app.status import StatusView
-from tally.audit.audit import AuditsView, AuditView
-from tally.cli.replay_running import ReplayDocument
-from tally.counting.outcomes import RunsView, RunView
-from tally.counting.plan import PlanView
-from tally.losses.losses import LossesView
-from tally.losses.topics import AdoptionView
-from tally.maintenance.abandon import AbandonedView
-from tally.maintenance.prune import PruneView
-from tally.replay.run import ReplaysView
+from tally.cli.command import Command
+from tally.cli.tree import walk
 from tally.views import ErrorView, parts_of
 
 HEADER: Final = """\
@@ -52,36 +37,12 @@ A command that fails before it has a result writes `{"error": …}` with an [Err
 COMMON_IN: Final = 3
 """A key with one meaning in this many views is described once, above them."""
 
-DOCUMENTS: Final[Mapping[str, type]] = {
-    "abandon": AbandonedView,
-    "audit": AuditView,
-    "batches": BatchesView,
-    "config show": ConfigView,
-    "counts": CountsView,
-    "dead-letters": DeadLettersView,
-    "doctor": DoctorView,
-    "format try": TrialView,
-    "losses accept": LossesView,
-    "losses list": LossesView,
-    "pipelines": PipelinesView,
-    "plan": PlanView,
-    "prune": PruneView,
-    "replay": ReplayDocument,
-    "replays": ReplaysView,
-    "run": RunView,
-    "show": BatchView,
-    "status": StatusView,
-    "topics adopt": AdoptionView,
+DOCUMENTS: Final[Mapping[str, Command]] = {
+    " ".join(path[1:]): command
+    for path, command in sorted(walk().items())
+    if isinstance(command, Command) and command.document is not None
 }
-"""The view that each command writes."""
-
-OF_SEVERAL: Final[Mapping[str, type]] = {
-    "audit": AuditsView,
-    "counts": CountsListView,
-    "run": RunsView,
-    "status": PipelinesView,
-}
-"""The view that a command writes instead when it shows several pipelines."""
+"""The commands that write a document, by name."""
 
 _PLAIN: Final[Mapping[Any, str]] = {
     str: "string",
@@ -103,11 +64,12 @@ _EMPTY_WORDS: Final = frozenset(
 def render() -> str:
     """The whole page."""
     lines = [HEADER]
-    for command, view in DOCUMENTS.items():
-        several = OF_SEVERAL.get(command)
-        more = f", of several pipelines {_link(several)}" if several else ""
-        lines.append(f"- `tally {command}`: {_link(view)}{more}")
-    views = _reachable([*DOCUMENTS.values(), *OF_SEVERAL.values(), ErrorView])
+    written: list[type] = [ErrorView]
+    for name, command in DOCUMENTS.items():
+        kinds = [kind for kind in (command.document, command.several) if kind]
+        lines.append(f"- `tally {name}`: {', of several pipelines '.join(map(_link, kinds))}")
+        written += kinds
+    views = _reachable(written)
     own = {view: _own_keys(view) for view in views}
     used = Counter(key for keys in own.values() for key in keys)
     common = {key for key, times in used.items() if times >= COMMON_IN}

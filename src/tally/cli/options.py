@@ -58,23 +58,17 @@ REPLAY: Final = Number("the number of a replay, as tally replays lists them")
 OFFSET: Final = Number("an offset, such as 300", min=0)
 PARTITION: Final = Number("a partition's number, such as 0; --topic names its topic", min=0)
 
-pass_app = click.make_pass_decorator(App)
+pipeline = click.argument("pipeline", required=False, shell_complete=completion.pipelines)
 
-pipeline_argument = click.argument("pipeline", required=False, shell_complete=completion.pipelines)
+batch = click.argument("batch_id", metavar="BATCH", type=BATCH, shell_complete=completion.batches)
 
-batch_argument = click.argument(
-    "batch_id", metavar="BATCH", type=BATCH, shell_complete=completion.batches
-)
-
-check_option = click.option(
+check = click.option(
     "--check", is_flag=True, help="Exit with 1 unless the health is ok: neither FAIL nor warn."
 )
 
-dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Show what would be done; change nothing."
-)
+dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing.")
 
-yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 def _sets(attribute: str) -> Callable[[click.Context, click.Parameter, bool], None]:
@@ -87,8 +81,8 @@ def _sets(attribute: str) -> Callable[[click.Context, click.Parameter, bool], No
     return set_it
 
 
-json_option = click.option(
-    "--json",
+json_option = click.Option(
+    ["--json"],
     is_flag=True,
     is_eager=True,
     expose_value=False,
@@ -97,7 +91,7 @@ json_option = click.option(
 )
 
 
-wide_option = click.option(
+wide = click.option(
     "--wide",
     is_flag=True,
     expose_value=False,
@@ -117,7 +111,7 @@ def _check_reason(_: click.Context, __: click.Parameter, value: str | None) -> s
     return reason
 
 
-reason_option = click.option(
+reason = click.option(
     "--reason",
     required=True,
     metavar="TEXT",
@@ -126,7 +120,7 @@ reason_option = click.option(
 )
 
 # For a command that changes something only with some of its options, and requires a reason then.
-optional_reason_option = click.option(
+optional_reason = click.option(
     "--reason",
     metavar="TEXT",
     callback=_check_reason,
@@ -134,7 +128,7 @@ optional_reason_option = click.option(
 )
 
 
-def limit_option(default: int, what: str) -> Decorator:
+def limit(default: int, what: str) -> Decorator:
     """``--limit``: how many rows at most."""
     return click.option(
         "--limit",

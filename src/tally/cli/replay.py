@@ -4,21 +4,12 @@ from typing import Any, Final
 
 import click
 
+from tally.cli import options
 from tally.cli.app import App
-from tally.cli.command import Command
-from tally.cli.options import (
-    REPLAY,
-    dry_run_option,
-    json_option,
-    optional_reason_option,
-    pass_app,
-    pipeline_argument,
-    yes_option,
-)
-from tally.cli.replay_options import selector_options
+from tally.cli.command import command
 from tally.cli.replay_preview import question, show_preview
 from tally.cli.replay_running import ReplayDocument, count_to_the_end
-from tally.cli.replay_selector import Selector, read_request
+from tally.cli.replay_selector import options_given, read_request, selector_options
 from tally.cli.ui.values import moment, number
 from tally.errors import FencedError, UsageError
 from tally.formatting import plural
@@ -34,8 +25,7 @@ OPEN_REPLAYS_LOOKED_FOR = 100
 HELP: Final = "tally replay --help"
 
 
-@click.command(
-    cls=Command,
+@command(
     examples=[
         "tally replay --all --dry-run",
         "tally replay --topic alog --partition 3 --from 300 --until 900 --reason 'ticket 17'",
@@ -47,28 +37,27 @@ HELP: Final = "tally replay --help"
         "tally replay --resume 7",
         "tally replay --cancel 7 --reason 'wrong levels'",
     ],
+    document=ReplayDocument,
 )
-@pipeline_argument
+@options.pipeline
 @selector_options
-@optional_reason_option
+@options.optional_reason
 @click.option(
     "--resume",
     "resume_id",
-    type=REPLAY,
+    type=options.REPLAY,
     metavar="REPLAY",
     help="Resume this replay where it stopped.",
 )
 @click.option(
     "--cancel",
     "cancel_id",
-    type=REPLAY,
+    type=options.REPLAY,
     metavar="REPLAY",
     help="Abandon the planned batches of this replay; its committed batches stay.",
 )
-@dry_run_option
-@yes_option
-@json_option
-@pass_app
+@options.dry_run
+@options.yes
 def replay(
     app: App,
     /,
@@ -95,11 +84,10 @@ def replay(
     Large requests are divided into batches that are committed one by one; after Ctrl-C, --resume
     continues. Spark runs in this process.
     """
-    asked = Selector(**selector)
     if resume_id is None and cancel_id is None:
         if pipeline is not None:  # before the options, which lack, too, where a topic is named
             app.pipeline(pipeline)
-        _start(app, pipeline, read_request(asked), reason, dry_run=dry_run, yes=yes)
+        _start(app, pipeline, read_request(selector), reason, dry_run=dry_run, yes=yes)
         return
     _check_alone(
         resume_id is not None,
@@ -107,7 +95,7 @@ def replay(
             *(["--cancel"] if resume_id is not None and cancel_id is not None else []),
             *(["PIPELINE"] if pipeline is not None else []),
             *(["--reason"] if resume_id is not None and reason is not None else []),
-            *asked.given,
+            *options_given(selector),
         ],
     )
     if resume_id is not None:

@@ -1,8 +1,10 @@
 """Showing what a replay would do, and the question that asks the operator to confirm it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
+from tally.app.columns import PLACE, SPAN, TEXT, Column
 from tally.cli.ui.output import Output
 from tally.cli.ui.values import number
 from tally.formatting import ABSENT, plural
@@ -11,6 +13,12 @@ from tally.replay.preview_view import HeldView, PreviewView, ReadView
 
 ROWS_SHOWN: Final = 50
 RANGES_TOLD_APART: Final = 3
+REFUSAL: Final = (
+    PLACE,
+    replace(SPAN, header="REFUSED"),
+    Column("kafka_holds", "", "KAFKA HOLDS", of=lambda refusal: _held(refusal.kafka_holds)),
+    Column("cause", "", "WHY", TEXT),
+)
 
 
 def show_preview(out: Output, preview: PreviewView) -> None:
@@ -57,14 +65,7 @@ def _rows(read: ReadView, numbers: int) -> list[list[str]]:
 
 def _show_refusals(out: Output, preview: PreviewView) -> None:
     refusals = preview.refusals
-    out.table(
-        ["PARTITION", "REFUSED", "KAFKA HOLDS", "WHY"],
-        [
-            [refusal.range.place, refusal.range.span, _held(refusal.kafka_holds), refusal.cause]
-            for refusal in refusals[:ROWS_SHOWN]
-        ],
-        texts=["WHY"],
-    )
+    out.records(REFUSAL, refusals[:ROWS_SHOWN])
     _say_what_is_left_out(out, len(refusals))
     if fine := len(preview.asked) - len(refusals):
         out.line(f"the other {plural(fine, 'range')} could be reprocessed")

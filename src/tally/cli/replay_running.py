@@ -6,10 +6,10 @@ from typing import Final
 from tally.cli.app import App
 from tally.cli.session import shared_session
 from tally.cli.ui.output import Meter
-from tally.cli.ui.values import moment, number
+from tally.cli.ui.values import moment, sums
 from tally.counting.outcomes import RanView
 from tally.errors import DataLossError, TallyError
-from tally.formatting import continued, plural
+from tally.formatting import plural
 from tally.ledger.replacements import Changes
 from tally.ledger.replays import ReplayRecord
 from tally.replay import run as use_case
@@ -125,9 +125,5 @@ def summary(replay: ReplayOutcome, done: list[RanView]) -> list[str]:
 
 
 def _sums(done: list[RanView]) -> str:
-    return (
-        f"{plural(sum(ran.records for ran in done), 'record')}, "
-        f"{number(sum(ran.matched for ran in done))} matched, "
-        f"{number(sum(ran.malformed for ran in done))} malformed"
-        f"{continued(sum(ran.continuations for ran in done))}"
-    )
+    counts = ((ran.records, ran.matched, ran.malformed, ran.continuations) for ran in done)
+    return sums(*map(sum, zip(*counts, strict=True)))

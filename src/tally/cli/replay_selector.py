@@ -1,12 +1,14 @@
-"""What to reprocess, from the options of the command line."""
+"""The options that select what to reprocess, and the request that they make."""
 
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import click
+
+from tally.cli import completion, options
 from tally.errors import UsageError
-from tally.model import OffsetRange
+from tally.model import TopicPartition
 from tally.planning.replay_request import (
     BatchAsked,
     BoundsAsked,
@@ -14,12 +16,77 @@ from tally.planning.replay_request import (
     RangesAsked,
     Request,
     TimesAsked,
+    parse_minute,
+    parse_range,
     read_bounds,
 )
 
-_WHERE: Final = frozenset({"--topic", "--partition"})
+read_range = options.parsed(parse_range)
+read_minute = options.parsed(parse_minute)
+
+_MINUTE: Final = "'YYYY-MM-DD HH:MM'"
+
+# Type, metavar and help by option, and what else click is to know of some.
+_OPTIONS: Final[Mapping[str, tuple[Any, str | None, str]]] = {
+    "--topic": (str, "NAME", "This topic; every topic by default."),
+    "--partition": (
+        options.PARTITION,
+        "NUMBER",
+        "This partition; every partition by default. May be repeated.",
+    ),
+    "--from": (
+        options.OFFSET,
+        "OFFSET",
+        "First offset; by default that of the first segment that Kafka still holds whole.",
+    ),
+    "--until": (
+        options.OFFSET,
+        "OFFSET",
+        "First offset after the range; the committed offset by default.",
+    ),
+    "--range": (
+        read_range,
+        "TOPIC/PARTITION:FROM-UNTIL",
+        "This range of offsets; also as it is printed, 'alog/0 [300, 310)'. May be repeated.",
+    ),
+    "--since": (
+        options.read_time,
+        "TIME",
+        (
+            "By Kafka's record times: from the first record at or after this time, such as "
+            "2026-11-20T14:05:00Z. Needs --before."
+        ),
+    ),
+    "--before": (
+        options.read_time,
+        "TIME",
+        "Up to the first record at or after this time. Needs --since.",
+    ),
+    "--batch": (options.BATCH, "BATCH", "The ranges of this batch."),
+    "--minute": (read_minute, _MINUTE, "All segments with lines of this minute of the result."),
+    "--to-minute": (read_minute, _MINUTE, "Last minute, inclusive; --minute alone by default."),
+    "--from-file": (
+        click.Path(path_type=Path),
+        "FILE",
+        "First offsets, as kafka-consumer-groups --export writes them.",
+    ),
+    "--until-file": (
+        click.Path(path_type=Path),
+        "FILE",
+        "First offsets after the ranges, in the same form.",
+    ),
+    "--all": (bool, None, "Everything that can be reprocessed."),
+}
+_MORE: Final[Mapping[str, Mapping[str, Any]]] = {
+    "--topic": {"shell_complete": completion.topics},
+    "--partition": {"multiple": True},
+    "--range": {"multiple": True},
+    "--batch": {"shell_complete": completion.batches},
+    "--all": {"is_flag": True},
+}
 
 # Ways to select ranges: the options of which one is required, then those that may be added.
+_WHERE: Final = frozenset({"--topic", "--partition"})
 _WAYS: Final[tuple[tuple[frozenset[str], frozenset[str]], ...]] = (
     (frozenset({"--all"}), frozenset()),
     (frozenset({"--range"}), frozenset()),
@@ -29,86 +96,61 @@ _WAYS: Final[tuple[tuple[frozenset[str], frozenset[str]], ...]] = (
     (frozenset({"--from-file", "--until-file"}), _WHERE),
     (frozenset({"--from", "--until"}) | _WHERE, frozenset()),
 )
+_NEEDS: Final = {
+    "--since": ("--before", "name both ends of the time span"),
+    "--before": ("--since", "name both ends of the time span"),
+    "--to-minute": ("--minute", "name the first minute as well"),
+}
+
+Selected = Mapping[str, Any]
+"""What was given for each option, by the name that click makes of it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Selector:
-    """The options that select what to reprocess, as they were given."""
-
-    topic: str | None = None
-    """``--topic``."""
-    partitions: tuple[int, ...] = ()
-    """``--partition``, in order."""
-    from_offset: int | None = None
-    """``--from``."""
-    until_offset: int | None = None
-    """``--until``."""
-    ranges: tuple[OffsetRange, ...] = ()
-    """``--range``, in order."""
-    since: datetime | None = None
-    """``--since``, aware."""
-    before: datetime | None = None
-    """``--before``, aware."""
-    batch_id: int | None = None
-    """``--batch``."""
-    minute: str | None = None
-    """``--minute``."""
-    to_minute: str | None = None
-    """``--to-minute``."""
-    from_file: Path | None = None
-    """``--from-file``."""
-    until_file: Path | None = None
-    """``--until-file``."""
-    everything: bool = False
-    """``--all``."""
-
-    @property
-    def given(self) -> list[str]:
-        """The options that were given, by name."""
-        values = {
-            "--topic": self.topic,
-            "--partition": self.partitions or None,
-            "--from": self.from_offset,
-            "--until": self.until_offset,
-            "--range": self.ranges or None,
-            "--since": self.since,
-            "--before": self.before,
-            "--batch": self.batch_id,
-            "--minute": self.minute,
-            "--to-minute": self.to_minute,
-            "--from-file": self.from_file,
-            "--until-file": self.until_file,
-            "--all": self.everything or None,
-        }
-        return [name for name, value in values.items() if value is not None]
+def selector_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that select what to reprocess, as keyword arguments of the command."""
+    for name, (kind, metavar, text) in reversed(list(_OPTIONS.items())):
+        more = _MORE.get(name, {})
+        command = click.option(name, type=kind, metavar=metavar, help=text, **more)(command)
+    return command
 
 
-def read_request(asked: Selector) -> Request:
+def options_given(selected: Selected) -> list[str]:
+    """The options that were given, by name."""
+    values = {name: selected.get(name[2:].replace("-", "_")) for name in _OPTIONS}
+    return [
+        name for name, value in values.items() if value is not False and value not in (None, ())
+    ]
+
+
+def read_request(selected: Selected) -> Request:
     """The request that the options make.
 
     Raises:
         UsageError: The options select nothing, are incomplete, or mix two ways to select.
         ReplayRefusedError: A file cannot be read, or a time span ends before it begins.
     """
-    _check_one_way(asked.given)
-    if asked.ranges:
-        return RangesAsked(ranges=asked.ranges)
-    if asked.batch_id is not None:
-        return BatchAsked(batch_id=asked.batch_id)
-    if asked.minute is not None:
-        return MinutesAsked(first=asked.minute, last=asked.to_minute or asked.minute)
-    if asked.since is not None and asked.before is not None:
-        return TimesAsked(
-            since=asked.since, before=asked.before, topic=asked.topic, partitions=asked.partitions
-        )
+    _check_one_way(options_given(selected))
+    given = selected.get
+    where: dict[str, Any] = {"topic": given("topic"), "partitions": given("partition") or ()}
+    if ranges := given("range"):
+        return RangesAsked(ranges=ranges)
+    if (batch_id := given("batch")) is not None:
+        return BatchAsked(batch_id=batch_id)
+    if minute := given("minute"):
+        return MinutesAsked(first=minute, last=given("to_minute") or minute)
+    if since := given("since"):
+        return TimesAsked(since=since, before=selected["before"], **where)
     return BoundsAsked(
-        topic=asked.topic,
-        partitions=asked.partitions,
-        from_offset=asked.from_offset,
-        until_offset=asked.until_offset,
-        from_offsets=read_bounds(asked.from_file) if asked.from_file else {},
-        until_offsets=read_bounds(asked.until_file) if asked.until_file else {},
+        from_offset=given("from"),
+        until_offset=given("until"),
+        from_offsets=_bounds(given("from_file")),
+        until_offsets=_bounds(given("until_file")),
+        **where,
     )
+
+
+def _bounds(file: Path | None) -> Mapping[TopicPartition, int]:
+    return read_bounds(file) if file else {}
 
 
 def _check_one_way(given: list[str]) -> None:
@@ -126,8 +168,6 @@ def _check_one_way(given: list[str]) -> None:
             f"{first} and {others[0]} are two ways to select what to reprocess",
             next_step="choose one",
         )
-    for name, needed in (("--since", "--before"), ("--before", "--since")):
+    for name, (needed, next_step) in _NEEDS.items():
         if name in given and needed not in given:
-            raise UsageError(f"{name} needs {needed}", next_step="name both ends of the time span")
-    if "--to-minute" in given and "--minute" not in given:
-        raise UsageError("--to-minute needs --minute", next_step="name the first minute as well")
+            raise UsageError(f"{name} needs {needed}", next_step=next_step)

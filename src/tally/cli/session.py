@@ -15,7 +15,7 @@ from tally.spark.java import JAVA_OPTIONS, is_noise, quiet
 if TYPE_CHECKING:  # heavy, and most commands do without
     from pyspark.sql import SparkSession
 
-    from tally.cli.app import App, OpenSpark
+    from tally.cli.app import App
     from tally.cli.ui.output import Output
     from tally.context import Context, OpenSession
     from tally.spark.progress import OnRead
@@ -35,7 +35,7 @@ def shared_session(app: "App", on_read: "OnRead | None" = None) -> Iterator["Con
     from tally.context import shared  # noqa: PLC0415 - brings the clients
 
     check_packages(app.settings.spark)
-    with shared(_announced(app, app.open_spark)) as lend:
+    with shared(_announced(app, needs_kafka=True)) as lend:
         open_reader = app.read_with(app.settings, lend, on_read)
         yield dataclasses.replace(app.context, open_reader=open_reader)
 
@@ -53,11 +53,11 @@ def lazy_session(app: "App") -> Iterator["OpenSession"]:
     from tally.context import shared  # noqa: PLC0415 - brings the clients
 
     check_packages(app.settings.spark)
-    with shared(_announced(app, app.open_plain_spark)) as lend:
+    with shared(_announced(app, needs_kafka=False)) as lend:
         yield lend
 
 
-def _announced(app: "App", open_spark: "OpenSpark") -> "OpenSession":
+def _announced(app: "App", *, needs_kafka: bool) -> "OpenSession":
     """What opens a session and says so, while the terminal waits for it."""
 
     @contextmanager
@@ -69,7 +69,8 @@ def _announced(app: "App", open_spark: "OpenSpark") -> "OpenSession":
         out.note(f"starting Spark on {settings.master}")
         with ExitStack() as scope:
             with _interrupts_wait(out), filtered_stderr(is_noise):
-                session = scope.enter_context(open_spark(quiet(settings, options)))
+                opening = app.open_spark(quiet(settings, options), needs_kafka=needs_kafka)
+                session = scope.enter_context(opening)
             yield session
 
     return opened

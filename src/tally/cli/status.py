@@ -1,35 +1,92 @@
-"""``status``: the status of each partition, in the ledger and in Kafka."""
+"""``status``, ``pipelines`` and ``doctor``: how everything is, and what to do about it."""
 
-import click
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
 
+from tally.app import columns
+from tally.app import doctor as examination
 from tally.app import status as use_case
-from tally.app.health import Health, ProblemReason
-from tally.app.status import PartitionStatus, StatusRequest, StatusView
+from tally.app.columns import COUNT, TEXT, Column
+from tally.app.doctor import Diagnosis, DoctorView
+from tally.app.health import Health, Problem, ProblemReason
+from tally.app.overview import PipelinesView, overview
+from tally.app.status import StatusView
 from tally.app.surroundings import look_around
+from tally.cli import options
 from tally.cli.app import App
-from tally.cli.command import Command
+from tally.cli.command import command
 from tally.cli.extensions import Unanswered, airflow_environment
-from tally.cli.options import check_option, json_option, pipeline_argument, wide_option
-from tally.cli.pipelines import show_all, show_problems
-from tally.cli.ui.values import HEALTH_LABELS, moment, number
-from tally.errors import EXIT_FINDINGS
-from tally.formatting import ABSENT, continued, plural
+from tally.cli.ui.output import Output
+from tally.cli.ui.values import health_label, moment, sums
+from tally.errors import EXIT_FINDINGS, EXIT_OK
+from tally.formatting import plural
+
+SUMMARY: Final = (
+    Column("pipeline", "", "PIPELINE"),
+    Column("health", "", "HEALTH", of=lambda one: health_label(one.health)),
+    Column("lag_offsets", "", "LAG", COUNT),
+    Column("last_committed_at", "", "LAST COMMIT", TEXT),
+    Column("table", "", "TABLE", of=lambda one: one.result_table or ""),
+)
+
+_INDENT: Final = 32
 
 
-@click.command(
-    cls=Command,
+@command(
+    examples=["tally pipelines", "tally pipelines --json | jq '.pipelines[] | {pipeline, health}'"],
+    document=PipelinesView,
+)
+@options.check
+@options.wide
+def pipelines(app: App, check: bool) -> int:
+    """List all pipelines with health, lag and last commit.
+
+    Below the lines stands what is wrong with which. A pipeline that is configured wrong is listed
+    as well; it does not keep the others from counting. When Kafka does not answer, only the
+    ledger's side is shown, with exit code 3.
+
+    With --check, Airflow is also asked for paused DAGs, where one is configured.
+    """
+    return _show_all(app, check=check)
+
+
+def _show_all(app: App, *, check: bool) -> int:
+    unanswered = Unanswered(app)
+    around = look_around(app.settings, airflow_environment(app) if check else None)
+    view = overview(app.context, surroundings=around, on_unanswered=unanswered)
+    app.out.result(view, _show_summaries)
+    unanswered.check()
+    return EXIT_FINDINGS if check and view.health is not Health.OK else EXIT_OK
+
+
+def _show_summaries(out: Output, view: PipelinesView) -> None:
+    out.records(SUMMARY, view.pipelines)
+    for summary in view.pipelines:
+        _show_problems(out, summary.problems, of=f"{summary.pipeline}: ")
+
+
+def _show_problems(out: Output, problems: Sequence[Problem], *, of: str = "") -> None:
+    """Show each problem and what to do about it; ``of`` is written before each."""
+    for problem in problems:
+        out.labelled(health_label(problem.health), f"{of}{problem.reason}: {problem.detail}")
+        if problem.next_step:
+            out.line(f"      next: {problem.next_step}")
+
+
+@command(
     examples=[
         "tally status",
         "tally status error_log --check",
         "tally status error_log --json | jq '[.partitions[].lag_offsets] | add'",
     ],
+    document=StatusView,
+    several=PipelinesView,
 )
-@pipeline_argument
-@wide_option
-@check_option
-@json_option
-@click.pass_context
-def status(context: click.Context, pipeline: str | None, check: bool) -> None:
+@options.pipeline
+@options.wide
+@options.check
+def status(app: App, pipeline: str | None, check: bool) -> int:
     """Show the health of a pipeline and the status of each partition.
 
     Shows the committed offset, Kafka's end and the lag in offsets; the open batch and the last
@@ -39,67 +96,72 @@ def status(context: click.Context, pipeline: str | None, check: bool) -> None:
 
     With --check, Airflow is also asked whether the DAG is paused, where one is configured.
     """
-    app = context.ensure_object(App)
     if pipeline is None and (len(app.settings.names) > 1 or app.settings.disabled):
-        show_all(context, check=check)
-        return
+        return _show_all(app, check=check)
     unanswered = Unanswered(app)
     name = app.pipeline(pipeline)
     around = look_around(app.settings, airflow_environment(app) if check else None)
-    request = StatusRequest(pipeline=name, surroundings=around[name])
-    view = use_case.status(app.context, request, on_unanswered=unanswered)
-    if app.out.as_json:
-        app.out.view(view)
-    else:
-        _show(app, view)
+    view = use_case.status(app.context, name, surroundings=around[name], on_unanswered=unanswered)
+    app.out.result(view, _show_status)
     unanswered.check()
-    context.exit(EXIT_FINDINGS if check and view.health is not Health.OK else 0)
+    return EXIT_FINDINGS if check and view.health is not Health.OK else EXIT_OK
 
 
-def _show(app: App, view: StatusView) -> None:
+def _show_status(out: Output, view: StatusView) -> None:
     if view.partitions:
-        app.out.table(
-            ["PARTITION", "START", "NEXT", "END", "LAG", "STATE", "TOPIC ID"],
-            [_row(partition) for partition in view.partitions],
-            numbers=["START", "NEXT", "END", "LAG"],
-            texts=["STATE"],
-            extra=["START", "TOPIC ID"],
-        )
-        app.out.line()
-    app.out.line(f"pipeline {view.pipeline}, table {view.result_table}")
+        out.records(columns.PARTITION, view.partitions)
+        out.line()
+    out.line(f"pipeline {view.pipeline}, table {view.result_table}")
     for batch in view.open_batches:
-        app.out.line(
+        out.line(
             f"open batch: {batch.batch_id}, planned {moment(batch.planned_at)}, attempt "
             f"{batch.attempt}, {plural(batch.offsets, 'offset')}"
         )
     if not view.open_batches:
-        app.out.line("open batch: none")
+        out.line("open batch: none")
     if (last := view.last_committed_batch) is not None:
-        app.out.sentence(
+        out.sentence(
             f"last committed minute batch: {last.batch_id} at {moment(last.committed_at)}, "
-            f"{plural(last.records or 0, 'record')}, {number(last.matched)} matched, "
-            f"{number(last.malformed)} malformed{continued(last.continuations)}"
+            f"{sums(last.records or 0, last.matched, last.malformed, last.continuations)}"
         )
     else:
-        app.out.line("last committed minute batch: none")
-    app.out.line(f"health: {HEALTH_LABELS[view.health]}")
-    # Why Kafka has not answered is the command's own error, told at its end.
-    show_problems(
-        app.out, [p for p in view.problems if p.reason is not ProblemReason.KAFKA_UNANSWERED]
+        out.line("last committed minute batch: none")
+    out.line(f"health: {health_label(view.health)}")
+    # Why Kafka has not answered is the command's own error, which is shown at its end.
+    _show_problems(out, [p for p in view.problems if p.reason != ProblemReason.KAFKA_UNANSWERED])
+
+
+@command(
+    examples=["tally doctor", "tally doctor --json | jq '.checks[] | select(.health != \"ok\")'"],
+    document=DoctorView,
+)
+def doctor(app: App) -> int:
+    """Check everything Tally needs and say what to do.
+
+    Checks the configuration and the environment, MySQL (version, storage engine, settings, grants,
+    tables), Kafka (topics, access rights), Java and Spark with its Kafka connector, Airflow
+    (connections, scheduler, DAGs), and the health of each pipeline. Changes nothing; statements
+    that try a grant are rolled back.
+    """
+    view = examination.doctor(
+        app.config_path, airflow=airflow_environment(app), on_check=partial(_show_check, app.out)
     )
+    app.out.result(view, _sum_up)
+    return EXIT_OK if view.healthy else EXIT_FINDINGS
 
 
-def _row(partition: PartitionStatus) -> list[str]:
-    return [
-        partition.place,
-        _offset(partition.start_offset),
-        _offset(partition.next_offset),
-        _offset(partition.kafka_end),
-        number(partition.lag_offsets),
-        partition.condition,
-        partition.topic_id or ABSENT,
-    ]
+def _show_check(out: Output, diagnosis: Diagnosis) -> None:
+    if out.as_json:
+        return
+    out.labelled(health_label(diagnosis.health), f"{diagnosis.check:24}  {diagnosis.detail}")
+    if diagnosis.next_step:
+        out.line(f"{'':{_INDENT}}next: {diagnosis.next_step}")
 
 
-def _offset(value: int | None) -> str:
-    return ABSENT if value is None else str(value)
+def _sum_up(out: Output, view: DoctorView) -> None:
+    skipped = view.count(Health.SKIP)
+    out.line()
+    out.line(
+        f"{plural(len(view.checks) - skipped, 'check')}: {view.count(Health.FAIL)} failed, "
+        f"{view.count(Health.WARN)} to look at, {skipped} skipped"
+    )

@@ -13,53 +13,52 @@ from tally import __version__
 from tally.cli.app import App
 from tally.cli.command import Group, write_examples
 from tally.cli.extensions import Sections, explain, extensions
-from tally.cli.failures import guarded, past_click
-from tally.cli.stopping import terminable
-from tally.cli.ui.log import LogFormatter, is_worth_saying
+from tally.cli.failures import guarded, past_click, terminable
+from tally.cli.ui.stderr import LogFormatter, is_worth_saying
 from tally.errors import AccessDeniedError, KafkaUnavailableError, MySQLUnavailableError
 
 # Section → command → (module that defines it, one line of help). The line is here so that
 # ``tally --help`` loads none of the modules; a test holds it equal to the command's own help.
 SECTIONS: Final[Sections] = {
     "Set-up": {
-        "migrate": ("tally.cli.migrate", "Create or update Tally's tables in MySQL."),
-        "config": ("tally.cli.config", "Show the configuration that applies."),
-        "format": ("tally.cli.format", "Try line formats before they are configured."),
-        "doctor": ("tally.cli.doctor", "Check everything Tally needs and say what to do."),
-        "airflow": ("tally.cli.airflow", "Let an Airflow of your own find Tally, and call it."),
-        "jars": ("tally.cli.jars", "Fetch Spark's Kafka connector, and prepare Spark's start."),
+        "migrate": (".set_up", "Create or update Tally's tables in MySQL."),
+        "config": (".set_up", "Show the configuration that applies."),
+        "format": (".format", "Try line formats before they are configured."),
+        "doctor": (".status", "Check everything Tally needs and say what to do."),
+        "airflow": (".set_up", "Let an Airflow of your own find Tally, and call it."),
+        "jars": (".set_up", "Fetch Spark's Kafka connector, and prepare Spark's start."),
         "connect-server": (
-            "tally.cli.connect_server",
+            ".set_up",
             "Keep a Spark Connect server running, so that no batch starts a Spark.",
         ),
-        "version": ("tally.cli.version", "Show the versions of Tally and of what it runs on."),
-        "prune": ("tally.cli.prune", "Fold old contributions that Kafka can no longer serve."),
+        "version": (".set_up", "Show the versions of Tally and of what it runs on."),
+        "prune": (".decisions", "Fold old contributions that Kafka can no longer serve."),
     },
     "Counting": {
-        "plan": ("tally.cli.plan", "Fix which offsets the next batch reads."),
-        "run": ("tally.cli.run", "Count a batch and commit it."),
-        "replay": ("tally.cli.replay", "Reprocess ranges of offsets and replace their counts."),
+        "plan": (".counting", "Fix which offsets the next batch reads."),
+        "run": (".counting", "Count a batch and commit it."),
+        "replay": (".replay", "Reprocess ranges of offsets and replace their counts."),
     },
     "Results and status": {
         "status": (
-            "tally.cli.status",
+            ".status",
             "Show the health of a pipeline and the status of each partition.",
         ),
         "pipelines": (
-            "tally.cli.pipelines",
+            ".status",
             "List all pipelines with health, lag and last commit.",
         ),
-        "counts": ("tally.cli.counts", "Show the result: lines per minute."),
-        "batches": ("tally.cli.batches", "List batches, newest first."),
-        "show": ("tally.cli.show", "Show one batch with its ranges and counts."),
-        "replays": ("tally.cli.replays", "List replays, newest first."),
-        "dead-letters": ("tally.cli.dead_letters", "List records that could not be understood."),
-        "audit": ("tally.cli.audit", "Prove that the result is what Kafka held."),
+        "counts": (".results", "Show the result: lines per minute."),
+        "batches": (".batches", "List batches, newest first."),
+        "show": (".batches", "Show one batch with its ranges and counts."),
+        "replays": (".batches", "List replays, newest first."),
+        "dead-letters": (".results", "List records that could not be understood."),
+        "audit": (".results", "Prove that the result is what Kafka held."),
     },
     "Decisions": {
-        "losses": ("tally.cli.losses", "Records that are gone from Kafka."),
-        "topics": ("tally.cli.topics", "Topics that were deleted and created again."),
-        "abandon": ("tally.cli.abandon", "Abandon a planned batch."),
+        "losses": (".decisions", "Records that are gone from Kafka."),
+        "topics": (".decisions", "Topics that were deleted and created again."),
+        "abandon": (".decisions", "Abandon a planned batch."),
     },
 }
 
@@ -101,7 +100,8 @@ class TallyGroup(Group):
         place = _place(cmd_name)
         if place is None:
             return None
-        command: click.Command = getattr(import_module(place[0]), cmd_name.replace("-", "_"))
+        module = import_module(place[0], "tally.cli")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

@@ -235,7 +235,7 @@ class Kafka:
             if p.offset >= 0
         }
 
-    def rights(self, topics: Iterable[str]) -> dict[str, TopicRights]:
+    def rights(self, topics: Iterable[str]) -> Mapping[str, TopicRights]:
         """What these credentials may do with the topics; unknown topics are left out."""
         deadline = self._requests.deadline()
         return {

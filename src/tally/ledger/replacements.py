@@ -121,9 +121,9 @@ def _minutes(
 class Replaced:
     """A segment that another one replaces."""
 
-    replaced_id: int
+    segment_id: int
     """The segment that is replaced."""
-    replaced_batch_id: int
+    batch_id: int
     """The batch that counted it."""
 
 
@@ -164,7 +164,8 @@ def replaced_by(tx: Transaction, batch_id: int) -> dict[int, list[Replaced]]:
     )
     found: dict[int, list[Replaced]] = {}
     for row in rows:
-        found.setdefault(row["segment_id"], []).append(record(Replaced, row))
+        one = Replaced(segment_id=row["replaced_id"], batch_id=row["replaced_batch_id"])
+        found.setdefault(row["segment_id"], []).append(one)
     return found
 
 

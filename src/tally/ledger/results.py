@@ -4,7 +4,7 @@ Changes nothing.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -21,12 +21,12 @@ class ResultRow:
 
     log_time: str
     """The minute on the lines' own clock, ``YYYY-MM-DD HH:MM:00``."""
-    labels: Mapping[str, str]
-    """Value by label column."""
+    labels: Mapping[str, str] = field(metadata={"omitted": "when empty"})
+    """Value by label column; absent in JSON for a result without labels."""
     log_count: int
     """Lines."""
-    log_bytes: int | None
-    """Bytes; None where they are not measured."""
+    log_bytes: int | None = field(metadata={"omitted": "when None"})
+    """Bytes; None, and absent in JSON, where they are not measured."""
 
 
 def result_row(tables: Tables, row: Row) -> ResultRow:

@@ -100,21 +100,21 @@ def preview_adoption(
         lost=(),
         adopted=False,
     )
-    return _adopt(ctx, shown, reason=reason, dry_run=True)
+    return adopt(ctx, shown, reason=reason, dry_run=True)
 
 
-def adopt(ctx: Context, shown: AdoptionView, *, reason: str) -> AdoptionView:
+def adopt(ctx: Context, shown: AdoptionView, *, reason: str, dry_run: bool = False) -> AdoptionView:
     """Follow exactly the generation that was shown; what was counted before stays counted.
+
+    Args:
+        ctx: What is needed from outside.
+        shown: The generation, as a preview has shown it.
+        reason: Why; kept in the ledger.
+        dry_run: Whether nothing is changed.
 
     Raises:
         UsageError: The ledger does not know the topic, or follows this generation already.
     """
-    return _adopt(ctx, shown, reason=reason)
-
-
-def _adopt(
-    ctx: Context, shown: AdoptionView, *, reason: str, dry_run: bool = False
-) -> AdoptionView:
     pipeline = ctx.settings.pipeline(shown.pipeline)
     adoption = Adoption(
         topic=shown.topic,

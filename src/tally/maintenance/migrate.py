@@ -133,16 +133,3 @@ def _prepare_rows(database: Database, settings: Settings, name: str) -> list[str
 
 def _store(database: Database, settings: Settings, name: str) -> SetStore | None:
     return store_by(database, results_database(settings) or database, settings.pipeline(name))
-
-
-def check_migrated(database: Database, settings: Settings) -> None:
-    """Raise unless the ledger and the result tables are all there.
-
-    Raises:
-        SchemaError: With what is missing.
-    """
-    if lacking := missing(database, settings):
-        raise SchemaError(
-            f"database {database.settings.database} lacks {', '.join(lacking)}",
-            next_step="tally migrate",
-        )

@@ -5,18 +5,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.unit.values import AT, batch, kafka, known, pipeline, span
+from tests.unit.values import AT, P0, kafka, known, pipeline, span
 
-from tally.app.health import Health, Surroundings, worst_of
-from tally.app.lag import Lateness
-from tally.app.ledger_state import LedgerState
-from tally.app.status import Facts, StatusView, compose
+from tally.app.health import Health, worst_of
+from tally.app.state import LedgerState, PipelineState
+from tally.app.status import StatusView, status_of
+from tally.app.surroundings import Surroundings
 from tally.app.waiting import WaitingPartition, WaitingView
 from tally.errors import KafkaUnavailableError
 from tally.model import KafkaSnapshot, KnownTopic, Loss, LossCause
 from tally.views import ErrorView
 
-NOW = Facts(now=AT, lateness=Lateness(due_before=AT, overdue_before=AT))
+NOW = PipelineState(pipeline=pipeline(), now=AT, ledger=LedgerState(known={}))
 LOST = Loss(cause=LossCause.EXPIRED, range=span(1, 4))
 NO_START = (None, None)
 
@@ -61,7 +61,8 @@ CASES: tuple[tuple[dict[str, KnownTopic], KafkaSnapshot | None, list[Any], list[
 
 
 def stand(ledger: dict[str, KnownTopic], said: KafkaSnapshot | None, **keys: Any) -> StatusView:
-    return compose(pipeline(**keys), LedgerState(known=ledger), replace(NOW, kafka=said))
+    state = LedgerState(known=ledger)
+    return status_of(replace(NOW, pipeline=pipeline(**keys), ledger=state, kafka=said))
 
 
 def test_each_partition_has_its_offsets_its_lag_and_its_condition() -> None:
@@ -94,7 +95,7 @@ def test_without_an_answer_from_kafka_the_health_is_a_failure_or_unknown() -> No
     """Whatever the ledger knows: what is blocked or lost shows only in Kafka's answer."""
     error = ErrorView.of(KafkaUnavailableError("no answer", next_step="start it"))
     paused = Surroundings(paused=True)
-    for state, facts, health in (
+    for state, read, health in (
         (known(9), NOW, Health.UNKNOWN),
         (known(9), replace(NOW, surroundings=paused), Health.UNKNOWN),
         (known(9), replace(NOW, surroundings=paused, kafka=kafka((0, 9))), Health.WARN),
@@ -102,7 +103,8 @@ def test_without_an_answer_from_kafka_the_health_is_a_failure_or_unknown() -> No
         (known(9), replace(NOW, kafka_error=error), Health.FAIL),
         (known(1), replace(NOW, surroundings=paused, kafka=kafka((4, 9))), Health.FAIL),
     ):
-        assert compose(pipeline(), LedgerState(known=state), facts).health is health
+        view = status_of(replace(read, ledger=LedgerState(known=state)))
+        assert view.health is health
     summaries = [Health.OK, Health.WARN, Health.UNKNOWN]
     assert worst_of(summaries) is Health.UNKNOWN
     assert worst_of([*summaries, Health.FAIL]) is Health.FAIL
@@ -118,17 +120,15 @@ def test_the_lag_of_a_new_topic_follows_from_its_start() -> None:
 def test_what_is_planned_is_shown_beside_what_is_counted() -> None:
     """Without Kafka it is all that is known of how far behind a partition is."""
     both = known(3, 9)
-    state = LedgerState(known=both, open_batches=(batch(span(3, 8)),))
-    view = compose(pipeline(), state, NOW)
+    state = LedgerState(known=both, planned_until={P0: 8})
+    view = status_of(replace(NOW, ledger=state))
     assert [p.planned_until for p in view.partitions] == [8, None]
     assert [p.planned_offsets for p in view.partitions] == [5, 0]
 
 
-def waits(topic: str, written_s: float, expires_s: float | None) -> WaitingPartition:
+def waits(written_s: float, expires_s: float | None) -> WaitingPartition:
     """A record that was written so long ago, and expires so much later than now."""
     return WaitingPartition(
-        topic=topic,
-        partition=0,
         written_at=AT - timedelta(seconds=written_s),
         expires_at=None if expires_s is None else AT + timedelta(seconds=expires_s),
     )
@@ -137,9 +137,10 @@ def waits(topic: str, written_s: float, expires_s: float | None) -> WaitingParti
 def test_what_is_left_is_a_share_of_the_retention_and_the_smallest_is_measured() -> None:
     """1 when it was written, 0 when it may be deleted; topics are kept for different times."""
     times = ((0, 100), (75, 25), (150, -50), (10, None), (0, 0))
-    shares = [waits("a", *time).retention_left(AT) for time in times]
+    shares = [waits(*time).retention_left(AT) for time in times]
     assert shares == [1, 0.25, -0.5, None, None]
     day_s = 86_400
-    oldest = (waits("b", 5 * day_s, 2 * day_s), waits("a", 300, 3_300), waits("c", 300, None))
+    times = ((5 * day_s, 2 * day_s), (300, 3_300), (300, None))
+    oldest = {replace(P0, topic=topic): waits(*of) for topic, of in zip("bac", times, strict=True)}
     view = WaitingView(asked_at=AT, status=stand({}, None), oldest=oldest, times_error=None)
     assert view.retention_left == pytest.approx(2 / 7)

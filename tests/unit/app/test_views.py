@@ -6,6 +6,7 @@ from tests.unit.values import P0, batch, blank, span
 
 from tally.app.dead_letters import DeadLetterView
 from tally.app.minute_rules import Outdated
+from tally.app.status import PartitionStatus
 from tally.audit.audit import AuditView, RecountView, joined
 from tally.audit.recount import Recount, Unchecked
 from tally.counting.outcomes import RanView, RunView
@@ -13,6 +14,7 @@ from tally.counting.plan import Planned, plan_view
 from tally.counting.run import has_caught_up
 from tally.ledger.dead_letters import DeadLetterRecord
 from tally.ledger.invariants import Violation
+from tally.ledger.results import ResultRow
 from tally.model import SegmentTotals
 from tally.views import CountedRange, document
 
@@ -51,6 +53,18 @@ def test_a_dead_letter_carries_its_exact_bytes() -> None:
     shapes = [document(DeadLetterView.of(each)) for each in (letter, empty)]
     assert [shape["value_base64"] for shape in shapes] == ["/xs=", None]
     assert [shape["value"] for shape in shapes] == ["\\xff\\x1b", None]
+
+
+def test_what_a_result_does_not_have_is_absent() -> None:
+    """Labels and bytes; a range, a partition and totals lie flat in the record that has them."""
+    plain = ResultRow(log_time="2026-11-20 14:00:00", labels={}, log_count=0, log_bytes=None)
+    assert document(plain) == {"log_time": "2026-11-20 14:00:00", "log_count": 0}
+    whole = replace(plain, labels={"level": "ERROR"}, log_bytes=0)
+    assert document(whole).keys() == {"log_time", "labels", "log_count", "log_bytes"}
+    flat = {"topic": "alog", "partition": 0, "from_offset": 300, "until_offset": 310}
+    status = blank(PartitionStatus, partition=P0, open_loss=RANGE)
+    assert document(status)["open_loss"] == flat
+    assert document(status)["partition"] == 0
 
 
 def test_no_continuation_line_is_called_well_formed() -> None:

@@ -8,8 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from tally.cli.airflow import _mention_unknown
 from tally.cli.app import App
+from tally.cli.set_up import _mention_unknown
 from tally.cli.tree import cli
 from tally.errors import EXIT_FINDINGS, EXIT_USAGE, UnknownPipelineError, UsageError
 from tally_local.stack.home import write_private_json

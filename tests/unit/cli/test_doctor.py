@@ -5,22 +5,10 @@ from pathlib import Path
 import pytest
 from tests.unit.values import AT, kafka, known, pipeline
 
-from tally.app.doctor import (
-    Diagnosis,
-    Health,
-    console,
-    database,
-    engine,
-    environment,
-    examination,
-    orchestration,
-    pipelines,
-)
-from tally.app.doctor.broker import check_topic
-from tally.app.lag import Lateness
-from tally.app.ledger_state import LedgerState
-from tally.app.orchestration import Orchestration, is_configured
-from tally.app.status import Facts, compose
+from tally.app.doctor import Diagnosis, Health, examination, machine, servers
+from tally.app.state import LedgerState, PipelineState
+from tally.app.status import status_of
+from tally.app.surroundings import Orchestration, is_configured
 from tally.config.servers import SparkSettings
 from tally.model import TopicRights
 
@@ -43,16 +31,16 @@ def expect(*rows: tuple[Health, Diagnosis]) -> None:
 def test_old_servers_and_those_without_transactions_are_refused() -> None:
     """MySQL and MariaDB count their versions differently; InnoDB must be usable."""
     expect(
-        (FAIL, database.check_version("8.0.16")),
-        (OK, database.check_version("8.0.17-0ubuntu1")),
-        (OK, database.check_version("9.7.4-2")),
-        (FAIL, database.check_version("10.5.29-MariaDB")),
-        (OK, database.check_version("10.6.12-MariaDB-log")),
-        (OK, database.check_version("11.4.5-MariaDB")),
-        (FAIL, database.check_version("5.7.44")),
-        (FAIL, database.check_version("unheard of")),
-        (FAIL, database.check_engine(usable=False)),
-        (OK, database.check_engine(usable=True)),
+        (FAIL, servers.check_version("8.0.16")),
+        (OK, servers.check_version("8.0.17-0ubuntu1")),
+        (OK, servers.check_version("9.7.4-2")),
+        (FAIL, servers.check_version("10.5.29-MariaDB")),
+        (OK, servers.check_version("10.6.12-MariaDB-log")),
+        (OK, servers.check_version("11.4.5-MariaDB")),
+        (FAIL, servers.check_version("5.7.44")),
+        (FAIL, servers.check_version("unheard of")),
+        (FAIL, servers.check_engine(usable=False)),
+        (OK, servers.check_engine(usable=True)),
     )
 
 
@@ -65,11 +53,11 @@ def test_a_proxy_that_changes_the_session_is_found() -> None:
         "sql_mode": "STRICT_TRANS_TABLES,STRICT_ALL_TABLES",
     }
     expect(
-        (OK, database.check_session(good, {"transaction_isolation": "SERIALIZABLE"})),
-        (FAIL, database.check_session({**good, "autocommit": "ON"}, {})),
-        (FAIL, database.check_session({**good, "transaction_isolation": "REPEATABLE-READ"}, {})),
-        (FAIL, database.check_session({**good, "time_zone": "SYSTEM"}, {})),
-        (FAIL, database.check_session({**good, "sql_mode": ""}, {})),
+        (OK, servers.check_session(good, {"transaction_isolation": "SERIALIZABLE"})),
+        (FAIL, servers.check_session({**good, "autocommit": "ON"}, {})),
+        (FAIL, servers.check_session({**good, "transaction_isolation": "REPEATABLE-READ"}, {})),
+        (FAIL, servers.check_session({**good, "time_zone": "SYSTEM"}, {})),
+        (FAIL, servers.check_session({**good, "sql_mode": ""}, {})),
     )
 
 
@@ -77,18 +65,18 @@ def test_a_server_must_be_writable_durable_and_take_large_packets() -> None:
     """MariaDB has more values for read-only; the binary log counts only where there is one."""
     flush, sync, log = "innodb_flush_log_at_trx_commit", "sync_binlog", "log_bin"
     expect(
-        (OK, database.check_durability({flush: "1", sync: "1", log: "ON"})),
-        (WARN, database.check_durability({flush: "2", sync: "1", log: "ON"})),
-        (WARN, database.check_durability({flush: "1", sync: "0", log: "ON"})),
-        (OK, database.check_durability({flush: "1", sync: "0", log: "OFF"})),
-        (OK, database.check_writable({"read_only": "OFF", "super_read_only": "OFF"})),
-        (FAIL, database.check_writable({"read_only": "ON", "super_read_only": "OFF"})),
-        (FAIL, database.check_writable({"read_only": "NO_LOCK_NO_ADMIN"})),
-        (OK, database.check_writable({"read_only": "0"})),
+        (OK, servers.check_durability({flush: "1", sync: "1", log: "ON"})),
+        (WARN, servers.check_durability({flush: "2", sync: "1", log: "ON"})),
+        (WARN, servers.check_durability({flush: "1", sync: "0", log: "ON"})),
+        (OK, servers.check_durability({flush: "1", sync: "0", log: "OFF"})),
+        (OK, servers.check_writable({"read_only": "OFF", "super_read_only": "OFF"})),
+        (FAIL, servers.check_writable({"read_only": "ON", "super_read_only": "OFF"})),
+        (FAIL, servers.check_writable({"read_only": "NO_LOCK_NO_ADMIN"})),
+        (OK, servers.check_writable({"read_only": "0"})),
         # Escaping may double a dead letter's value; a batch of small ones needs room, too.
-        (OK, database.check_packet(64 * MIB, MIB)),
-        (WARN, database.check_packet(16 * MIB, 16 * MIB)),
-        (WARN, database.check_packet(MIB, 0)),
+        (OK, servers.check_packet(64 * MIB, MIB)),
+        (WARN, servers.check_packet(16 * MIB, 16 * MIB)),
+        (WARN, servers.check_packet(MIB, 0)),
     )
 
 
@@ -97,7 +85,7 @@ def test_a_topic_must_be_there_readable_and_not_compacted() -> None:
 
     def topic(*, readable: bool = True, compacted: bool | None, offsets: str) -> Diagnosis:
         rights = {"alog": TopicRights(readable=readable, compacted=compacted)}
-        return check_topic(pipeline(offsets=offsets), "alog", SNAPSHOT, rights)
+        return servers.check_topic(pipeline(offsets=offsets), "alog", SNAPSHOT, rights)
 
     expect(
         (OK, topic(compacted=False, offsets="dense")),
@@ -105,17 +93,20 @@ def test_a_topic_must_be_there_readable_and_not_compacted() -> None:
         (FAIL, topic(readable=False, compacted=False, offsets="dense")),
         (FAIL, topic(compacted=True, offsets="dense")),
         (OK, topic(compacted=True, offsets="sparse")),
-        (FAIL, check_topic(pipeline(), "b", SNAPSHOT, {})),
+        (FAIL, servers.check_topic(pipeline(), "b", SNAPSHOT, {})),
     )
 
 
 def test_another_cluster_and_a_re_created_topic_are_found() -> None:
     """The ledger's offsets belong to one topic of one cluster."""
-    lateness = Lateness(due_before=AT, overdue_before=AT)
-    facts = Facts(now=AT, lateness=lateness, kafka=SNAPSHOT)
     ledgers = ({}, known(), known(topic_id="old"), known(cluster_id="other"))
-    views = [compose(pipeline(), LedgerState(known=ledger), facts) for ledger in ledgers]
-    assert [sound(pipelines.diagnosis_of(view)) for view in views] == [OK, OK, FAIL, FAIL]
+    views = [
+        status_of(
+            PipelineState(pipeline=pipeline(), now=AT, ledger=LedgerState(known=of), kafka=SNAPSHOT)
+        )
+        for of in ledgers
+    ]
+    assert [sound(examination.diagnosis_of(view)) for view in views] == [OK, OK, FAIL, FAIL]
 
 
 def test_airflow_needs_a_scheduler_the_dags_and_a_connection_to_spark() -> None:
@@ -131,16 +122,16 @@ def test_airflow_needs_a_scheduler_the_dags_and_a_connection_to_spark() -> None:
         (stands, (None, FAIL, WARN, WARN)),
         (unknown, (None, FAIL, SKIP, None)),
     ):
-        found = {d.check: sound(d) for d in orchestration.check_airflow(answer, ["first"])}
+        found = {d.check: sound(d) for d in machine.check_airflow(answer, ["first"])}
         wanted = {f"airflow.{c}": h for c, h in zip(checks, healths, strict=True) if h}
         assert {check: found.get(check) for check in wanted} == wanted
     expect(
-        (FAIL, orchestration.check_connection("tally_spark", None)),
-        (OK, orchestration.check_connection("tally_spark", "spark")),
-        (OK, orchestration.check_connection("tally_spark", "spark_connect")),
-        (FAIL, orchestration.check_connection("tally_spark", "http")),
-        (OK, orchestration.check_connection("tally_mysql", None)),
-        (OK, orchestration.check_connection("tally_kafka", "kafka")),
+        (FAIL, machine.check_connection("tally_spark", None)),
+        (OK, machine.check_connection("tally_spark", "spark")),
+        (OK, machine.check_connection("tally_spark", "spark_connect")),
+        (FAIL, machine.check_connection("tally_spark", "http")),
+        (OK, machine.check_connection("tally_mysql", None)),
+        (OK, machine.check_connection("tally_kafka", "kafka")),
     )
 
 
@@ -148,19 +139,19 @@ def test_spark_its_client_its_server_and_the_connector_fit_together(tmp_path: Pa
     """A client may be older than its server; a wrong connector fails obscurely at a read."""
     old, same, patch = (f"spark-sql-kafka-0-10_2.13-{v}.jar" for v in ("4.0.0", "4.2.0", "4.2.1"))
     expect(
-        (OK, engine.check_pyspark("4.2.0", "4.2.0")),
-        (OK, engine.check_pyspark("4.2.0", None)),
-        (FAIL, engine.check_pyspark("4.2.0", "4.1.0")),
-        (OK, engine.compare_server("4.2.0", "4.2.0")),
-        (OK, engine.compare_server("4.10.0", "4.2.0")),
-        (WARN, engine.compare_server("4.1.1", "4.2.0")),
-        (OK, engine.compare_connector([same], "4.2.0")),
-        (OK, engine.compare_connector([patch], "4.2.0")),
-        (FAIL, engine.compare_connector([old], "4.2.0")),
-        (FAIL, engine.compare_connector([same, old], "4.2.0")),
+        (OK, machine.check_pyspark("4.2.0", "4.2.0")),
+        (OK, machine.check_pyspark("4.2.0", None)),
+        (FAIL, machine.check_pyspark("4.2.0", "4.1.0")),
+        (OK, machine.compare_server("4.2.0", "4.2.0")),
+        (OK, machine.compare_server("4.10.0", "4.2.0")),
+        (WARN, machine.compare_server("4.1.1", "4.2.0")),
+        (OK, machine.compare_connector([same], "4.2.0")),
+        (OK, machine.compare_connector([patch], "4.2.0")),
+        (FAIL, machine.compare_connector([old], "4.2.0")),
+        (FAIL, machine.compare_connector([same, old], "4.2.0")),
         # No folder is a question for Spark's own class path, an empty one is wrong.
-        (WARN, engine.check_connector(SparkSettings(), "4.2.0")),
-        (FAIL, engine.check_connector(SparkSettings(jars_dir=tmp_path), "4.2.0")),
+        (WARN, machine.check_connector(SparkSettings(), "4.2.0")),
+        (FAIL, machine.check_connector(SparkSettings(jars_dir=tmp_path), "4.2.0")),
     )
 
 
@@ -169,7 +160,7 @@ def test_an_absent_airflow_is_left_alone(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.delenv("AIRFLOW_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert not is_configured({})
-    assert sound(orchestration.no_airflow()) is SKIP
+    assert sound(machine.no_airflow()) is SKIP
     assert list(tmp_path.iterdir()) == []
 
 
@@ -198,7 +189,7 @@ def test_another_distribution_that_claims_the_name_is_found(tmp_path: Path) -> N
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         (folder / "RECORD").write_text(files)
         (folder / "entry_points.txt").write_text(f"[console_scripts]\n{command}\n")
-        diagnosis = environment.check_distribution([str(site)])
+        diagnosis = machine.check_distribution([str(site)])
         expect((health, diagnosis))
         assert (name in diagnosis.detail) is (health is FAIL)
 
@@ -223,4 +214,4 @@ def test_of_the_consoles_grants_only_reading_is_harmless() -> None:
         "GRANT `r`@`%` TO `c`@`%` WITH ADMIN OPTION": ["the role `r`@`%`"],
         "something new": ["something new"],
     }
-    assert {grant: list(console.changing([grant])) for grant in grants} == grants
+    assert {grant: list(servers.changing([grant])) for grant in grants} == grants

@@ -18,8 +18,13 @@ from tests.unit.sources import ERRORS
 
 from tally import errors
 from tally.cli import cli, failures
-from tally.cli.failures import EXIT_CANCELLED, EXIT_PIPE_CLOSED, EXIT_TERMINATED, guarded
-from tally.cli.stopping import TerminatedError
+from tally.cli.failures import (
+    EXIT_CANCELLED,
+    EXIT_PIPE_CLOSED,
+    EXIT_TERMINATED,
+    TerminatedError,
+    guarded,
+)
 from tally.cli.ui.output import Output
 from tally.errors import EXIT_BUG, EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, UnwritableError
 

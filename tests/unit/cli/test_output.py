@@ -11,8 +11,9 @@ import click
 import pytest
 from rich.console import Console
 
-from tally.cli.ui.log import LogFormatter, is_worth_saying
+from tally.app.columns import Column
 from tally.cli.ui.output import Output
+from tally.cli.ui.stderr import LogFormatter, is_worth_saying
 from tally.cli.ui.table import laid_out
 from tally.cli.ui.values import moment, number, shortened
 from tally.formatting import printable, printable_bytes
@@ -168,8 +169,9 @@ def test_a_table_is_as_wide_as_its_content_and_breaks_texts_between_words() -> N
 def test_extra_columns_are_for_those_who_ask(capsys: Captured) -> None:
     """Piped as well, so that a script does not depend on where it runs."""
     out = Output()
+    described = [Column(name, "", name, wide=name == "STATE", of=len) for name in HEADERS]
     for out.wide, columns in ((False, ["ID", "LINES"]), (True, HEADERS)):
-        out.table(HEADERS, ROWS, extra=["STATE"])
+        out.records(described, ROWS)
         assert capsys.readouterr().out.splitlines()[0].split() == columns
 
 

@@ -8,20 +8,20 @@ from click import unstyle
 from rich.console import Console
 from tests.unit.values import P0, batch, blank, span, totals
 
-from tally.app.batches import BatchView, ReplacedView, SegmentView
+from tally.app.batches import BatchView, SegmentView
+from tally.cli.batches import REPLACES
 from tally.cli.replay_preview import question, show_preview
 from tally.cli.replay_running import batch_line, summary
-from tally.cli.show import REPLACES
 from tally.cli.ui.output import Output
 from tally.counting.batch import Ran
 from tally.counting.outcomes import RanView
-from tally.ledger.replacements import Changes
+from tally.ledger.replacements import Changes, Replaced
 from tally.model import BatchKind, BatchState, ReplayState
 from tally.planning.replay import Piece, Refusal, ReplayPlan
 from tally.replay.preview import Preview
 from tally.replay.preview_view import PreviewView, duration, preview_view
 from tally.replay.run import ReplayOutcome
-from tally.views import CountedRangeView, document
+from tally.views import CountedRange, document
 
 Captured = pytest.CaptureFixture[str]
 
@@ -196,9 +196,9 @@ def test_what_a_batch_replaces_is_named_by_its_batches() -> None:
         ([6, 5, 5], "3 segments of batches 5, 6"),
         (range(1, 8), "7 segments of batches 1 to 7"),
     ):
-        replaced = tuple(ReplacedView(segment_id=n, batch_id=b) for n, b in enumerate(of_batches))
+        replaced = tuple(Replaced(segment_id=n, batch_id=b) for n, b in enumerate(of_batches))
         ranges = tuple(blank(SegmentView, replaces=(one,)) for one in replaced)
         assert blank(BatchView, ranges=ranges).replaced == told
     # Nothing read is not zero records.
-    assert CountedRangeView.counted(span(0, 10), None).records is None
+    assert document(CountedRange(range=span(0, 10), totals=None))["records"] is None
     assert REPLACES.keys() == set(BatchState)

@@ -9,8 +9,14 @@ import pytest
 from click.testing import CliRunner
 from tests.unit.values import P0, span
 
-from tally.cli.replay_options import read_minute, read_range, read_time, selector_options
-from tally.cli.replay_selector import Selector, read_request
+from tally.cli.options import read_time
+from tally.cli.replay_selector import (
+    Selected,
+    read_minute,
+    read_range,
+    read_request,
+    selector_options,
+)
 from tally.cli.tree import cli
 from tally.errors import EXIT_USAGE, ReplayRefusedError, UsageError
 from tally.planning import replay_request as requests
@@ -21,15 +27,15 @@ MINUTE = "2026-11-20 14:05"
 LAST = "2026-11-20 14:20"
 
 
-def selector(*words: str) -> Selector:
-    """The request of a command line."""
+def selector(*words: str) -> Selected:
+    """What a command line selects."""
 
     @click.command()
     @selector_options
-    def command(**given: Any) -> Selector:
-        return Selector(**given)
+    def command(**given: Any) -> Selected:
+        return given
 
-    found: Selector = command.main(list(words), standalone_mode=False)
+    found: Selected = command.main(list(words), standalone_mode=False)
     return found
 
 
@@ -88,9 +94,9 @@ def test_nothing_half_a_way_and_two_ways_at_once_are_refused() -> None:
             read_request(selector(*words))
     for wrong in ({"since": LATER, "before": AT}, {"since": LATER, "before": LATER}):
         with pytest.raises(ReplayRefusedError, match="is not before"):
-            read_request(Selector(**wrong))
+            read_request(wrong)
     with pytest.raises(ReplayRefusedError, match="is after"):
-        read_request(Selector(minute=LAST, to_minute=MINUTE))
+        read_request({"minute": LAST, "to_minute": MINUTE})
 
 
 def test_what_is_no_range_no_time_and_no_minute_is_shown_how_one_looks() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tally.cli.app import App
+from tally.cli.failures import terminable
 from tally.cli.session import shared_session
-from tally.cli.stopping import terminable
 from tally.cli.ui.bar import bar
 from tally.cli.ui.output import Output
 from tally.config.servers import SparkSettings
@@ -19,9 +19,7 @@ from tally.spark.java import JAVA_OPTIONS, LOGGING, quiet
 Captured = pytest.CaptureFixture[str]
 
 
-def command(
-    folder: Path, open_spark: Callable[[SparkSettings], AbstractContextManager[Any]]
-) -> App:
+def command(folder: Path, open_spark: Callable[..., AbstractContextManager[Any]]) -> App:
     """A command that needs no server, with a Spark of the test's own."""
     path = folder / "tally.toml"
     path.write_text('[pipelines.p]\ntopics = ["alog"]\n', encoding="utf-8")
@@ -36,7 +34,7 @@ def test_batches_share_one_session_and_ctrl_c_stays_pythons_own(tmp_path: Path) 
     events = []
 
     @contextmanager
-    def open_spark(_: SparkSettings) -> Iterator[Any]:
+    def open_spark(_: SparkSettings, *, needs_kafka: bool) -> Iterator[Any]:
         events.append("started")
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # as PySpark does
         yield "session"
@@ -75,7 +73,7 @@ def test_a_signal_while_spark_starts_waits_until_it_can_be_stopped(
     seen = []
 
     @contextmanager
-    def open_spark(_: SparkSettings) -> Iterator[Any]:
+    def open_spark(_: SparkSettings, *, needs_kafka: bool) -> Iterator[Any]:
         for _each in range(signals):
             signal.raise_signal(number)
         seen.append("started")

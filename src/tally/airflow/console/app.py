@@ -34,9 +34,8 @@ from tally.airflow.console.drawing import HEADERS, RequestLimit, draw, export
 from tally.airflow.console.page import Asked, Page, Query
 from tally.airflow.console.runs import TASKS_MAX, find_run
 from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
-from tally.app.engine import engine_error
-from tally.app.health import Surroundings
 from tally.app.overview import PipelineSummary, overview
+from tally.app.surroundings import Surroundings, engine_error
 from tally.config.settings import Settings
 from tally.context import console_context
 from tally.errors import (

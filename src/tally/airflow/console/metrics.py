@@ -18,7 +18,6 @@ from prometheus_client.registry import Collector
 from tally.airflow.console.runs import latest_report
 from tally.airflow.policies import AUDIT_SUFFIX
 from tally.app.each import is_down
-from tally.app.health import Surroundings
 from tally.app.measurements import (
     AuditOutcome,
     Measurement,
@@ -28,6 +27,7 @@ from tally.app.measurements import (
     of_waiting,
 )
 from tally.app.overview import PipelineSummary
+from tally.app.surroundings import Surroundings
 from tally.app.waiting import WaitingView, waiting
 from tally.config.servers import ConsoleSettings
 from tally.context import Context
@@ -136,7 +136,7 @@ class _Pipelines(Collector):
         except TallyError as error:
             log.warning("no metrics of %s: %s", pipeline, error)
             self._ledger_errors.append(error)
-            yield Measurement(metric=Metric.LEDGER_UP, value=0)
+            yield Measurement(Metric.LEDGER_UP, 0)
             return
         yield from of_waiting(view)
 

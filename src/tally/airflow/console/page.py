@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from tally.airflow.console.tables import Table
 from tally.app.dead_letters import read_partition
-from tally.app.health import Surroundings
-from tally.app.minutes import MinutesRequest
+from tally.app.surroundings import Surroundings
 from tally.context import Context
 from tally.errors import UsageError
 from tally.model import TopicPartition
@@ -37,14 +36,14 @@ class Query(dict[str, str]):
     def __init__(self, given: Mapping[str, str]) -> None:
         super().__init__({key: value for key, value in given.items() if value})
 
-    def minutes(self, pipeline: str) -> MinutesRequest:
-        """The span of a chart."""
+    def span(self) -> dict[str, Any]:
+        """The span of a chart, as arguments of :func:`tally.app.minutes.minutes`."""
         name = self.get("span", "1h")
         if name not in SPANS:
             known = ", ".join(SPANS)
             raise UsageError(f"span = {name!r} is not known", next_step=f"one of {known}")
         first, last = self.moment("first"), self.moment("last")
-        return MinutesRequest(pipeline=pipeline, span=SPANS[name], first=first, last=last)
+        return {"span": SPANS[name], "first": first, "last": last}
 
     def limit(self) -> int:
         """Rows that are asked for, bounded."""

@@ -1,5 +1,6 @@
 """The pages about how a pipeline is, and what the ledger holds of it."""
 
+from operator import attrgetter
 from typing import Final
 from urllib.parse import urlencode
 
@@ -13,34 +14,51 @@ from tally.airflow.console.listings import (
     reasons_table,
 )
 from tally.airflow.console.page import ROWS, SPANS, Asked, Page
-from tally.airflow.console.tables import Column, Table
+from tally.airflow.console.tables import Table
 from tally.airflow.policies import REPLAY_SUFFIX
-from tally.app.batches import BatchesRequest, BatchRequest, batch, batches
-from tally.app.dead_letters import DeadLettersRequest, dead_letters, reasons
+from tally.app.batches import batch, batches
+from tally.app.columns import PLACE, Column
+from tally.app.dead_letters import dead_letters, reasons
 from tally.app.minutes import MINUTE, minute, minutes
-from tally.app.status import PartitionStatus, StatusRequest, StatusView, status
+from tally.app.status import PartitionStatus, StatusView, status
 from tally.app.waiting import waiting
+from tally.ledger.dead_letters import Among
 from tally.lines.format import MalformedReason
 from tally.model import BatchKind, BatchState
 
 STRIPS_MAX: Final = 1_000
 """Partitions of which a page shows strips; the table has all."""
 
+BARS: Final = (
+    Column("minute", "from", of=attrgetter("first_minute")),
+    Column("lines", "lines"),
+    Column("replayed", "replayed"),
+    Column("outdated", "under other rules"),
+)
+PARTS: Final = (
+    Column("lines", "lines"),
+    PLACE,
+    Column("offsets", "offsets", of=lambda part: part.range.span),
+    Column("batch_id", "batch"),
+    Column(
+        "counted_by",
+        "counted by",
+        of=lambda part: "a replay" if part.kind is BatchKind.REPLAY else "a minute batch",
+    ),
+)
+
 
 def ledger_status(asked: Asked) -> StatusView:
     """The status as the ledger has it: a page does not wait for Kafka."""
-    request = StatusRequest(
-        pipeline=asked.pipeline, ask_kafka=False, surroundings=asked.surroundings()
-    )
-    return status(asked.ctx, request)
+    return status(asked.ctx, asked.pipeline, ask_kafka=False, surroundings=asked.surroundings())
 
 
 def overview_page(asked: Asked) -> Page:
     """Health, the chart and the latest batches; Kafka is asked by :func:`kafka_page`."""
     pipeline, query = asked.pipeline, asked.query
     view = ledger_status(asked)
-    shown = minutes(asked.ctx, query.minutes(pipeline))
-    latest = batches(asked.ctx, BatchesRequest(pipeline=pipeline, limit=10)).batches
+    shown = minutes(asked.ctx, pipeline, **query.span())
+    latest = batches(asked.ctx, pipeline, limit=10).batches
     outdated = shown.outdated
     replay = {"what": "minutes", "reason": "minutes were counted under other rules"}
     if outdated:
@@ -65,25 +83,7 @@ def overview_page(asked: Asked) -> Page:
         },
         tables=(
             batches_table(latest, "batches", "Latest batches"),
-            Table(
-                name="minutes",
-                title="Lines by time",
-                columns=(
-                    Column(key="minute", title="from"),
-                    Column(key="lines", title="lines"),
-                    Column(key="replayed", title="replayed"),
-                    Column(key="outdated", title="under other rules"),
-                ),
-                rows=[
-                    {
-                        "minute": bar.first_minute,
-                        "lines": bar.lines,
-                        "replayed": bar.replayed,
-                        "outdated": bar.outdated,
-                    }
-                    for bar in shown.bars
-                ],
-            ),
+            Table.of(BARS, shown.bars, name="minutes", title="Lines by time"),
         ),
     )
 
@@ -96,26 +96,11 @@ def minute_page(asked: Asked) -> Page:
         title=minute_text(view.minute),
         values={"minute": view},
         tables=(
-            Table(
+            Table.of(
+                PARTS,
+                view.parts,
                 name="segments",
                 title="Segments with lines of this minute",
-                columns=(
-                    Column(key="lines", title="lines"),
-                    Column(key="partition", title="partition"),
-                    Column(key="offsets", title="offsets"),
-                    Column(key="batch_id", title="batch"),
-                    Column(key="counted_by", title="counted by"),
-                ),
-                rows=[
-                    {
-                        "lines": part.lines,
-                        "partition": part.place,
-                        "offsets": part.span,
-                        "batch_id": part.batch_id,
-                        "counted_by": "a replay" if part.replayed else "a minute batch",
-                    }
-                    for part in view.parts
-                ],
                 links={"batch_id": "batches/{batch_id}"},
                 empty="none: its lines are of segments that were pruned, or it has no line",
             ),
@@ -167,15 +152,16 @@ def _strips(view: StatusView) -> list[tuple[PartitionStatus, tuple[charts.Stretc
 def batches_page(asked: Asked) -> Page:
     """The ledger's batches, with filters."""
     query = asked.query
-    request = BatchesRequest(
-        pipeline=asked.pipeline,
+    limit = query.limit()
+    found = batches(
+        asked.ctx,
+        asked.pipeline,
         state=query.one_of("state", BatchState),
         kind=query.one_of("kind", BatchKind),
         before=query.number("before"),
-        limit=query.limit(),
-    )
-    found = batches(asked.ctx, request).batches
-    more = found[-1].batch_id if len(found) == request.limit else None
+        limit=limit,
+    ).batches
+    more = found[-1].batch_id if len(found) == limit else None
     return Page(
         template="batches.html",
         title="Batches",
@@ -197,7 +183,7 @@ def batch_page(asked: Asked) -> Page:
     """
     pipeline, batch_id = asked.pipeline, asked.path.number("batch_id") or 0
     # To one of another pipeline the user may have no right: it is as unknown as one that is not.
-    view = batch(asked.ctx, BatchRequest(batch_id=batch_id, rows=ROWS, pipeline=pipeline))
+    view = batch(asked.ctx, batch_id, rows=ROWS, pipeline=pipeline)
     dag_id = pipeline + REPLAY_SUFFIX if view.kind == BatchKind.REPLAY else pipeline
     return Page(
         template="batch.html",
@@ -210,20 +196,24 @@ def batch_page(asked: Asked) -> Page:
 def dead_letters_page(asked: Asked) -> Page:
     """Dead letters of what is in the result, and how many there are of each reason."""
     query = asked.query
-    request = DeadLettersRequest(
-        pipeline=asked.pipeline,
+    among = Among(
         batch_id=query.number("batch"),
         partition=query.partition(),
         since=query.moment("since", zone=True),
         before=query.moment("until", zone=True),
+    )
+    skip, limit = query.number("skip") or 0, query.limit()
+    found = dead_letters(
+        asked.ctx,
+        asked.pipeline,
+        among,
         reason=query.one_of("reason", MalformedReason),
         text=query.get("text"),
-        skip=query.number("skip") or 0,
-        limit=query.limit(),
-    )
-    found = dead_letters(asked.ctx, request).dead_letters
-    totals = reasons(asked.ctx, request)
-    more = request.skip + request.limit if len(found) == request.limit else None
+        skip=skip,
+        limit=limit,
+    ).dead_letters
+    totals = reasons(asked.ctx, asked.pipeline, among)
+    more = skip + limit if len(found) == limit else None
     return Page(
         template="dead_letters.html",
         title="Dead letters",

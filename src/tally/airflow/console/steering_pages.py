@@ -9,19 +9,29 @@ from tally.airflow.console.access import READ_REPORTS, is_paused, may
 from tally.airflow.console.listings import batches_table, losses_table
 from tally.airflow.console.page import ROWS, Asked, Page
 from tally.airflow.console.runs import find_xcom, latest_audits, latest_report
-from tally.airflow.console.tables import SHOWN_MAX, Column, Table
+from tally.airflow.console.tables import SHOWN_MAX, Table
 from tally.airflow.losses_dag import REFUSED_KEY, SETTLE, as_seen
 from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
 from tally.airflow.replay_dag import PREVIEW, REPLAY_KEY, REQUEST, SHOWN_KEY
 from tally.airflow.replay_form import CHOICES, REASON_MAX
+from tally.app import columns
 from tally.app.batches import RUN_BATCHES_MAX, run_batches
+from tally.app.columns import Column
 from tally.context import Context
 from tally.errors import StatementError, UsageError
-from tally.losses.losses import LossesRequest, losses
+from tally.losses.losses import losses
 from tally.replay.run import ReplayOutcome, list_replays, replay_outcome
 
 AUDITS: Final = 10
 """Audits that are listed."""
+
+AUDIT_RUNS: Final = (
+    Column("ended_at", "ended"),
+    Column("state", "run"),
+    *(Column(key, key) for key in ("holds", "segments", "records", "minutes")),
+    Column("matched", "lines"),
+    Column("findings", "violations"),
+)
 
 
 def replay_page(asked: Asked) -> Page:
@@ -44,34 +54,13 @@ def replay_page(asked: Asked) -> Page:
             "dag_id": pipeline + REPLAY_SUFFIX,
         },
         tables=(
-            Table(
+            Table.of(
+                columns.REPLAY,
+                found,
                 name="replays",
                 title=f"The latest {ROWS} replays"
                 if len(found) == ROWS
                 else "Replays, newest first",
-                columns=(
-                    Column(key="replay_id", title="replay"),
-                    Column(key="state", title="state"),
-                    Column(key="requested_at", title="requested"),
-                    Column(key="requested_by", title="by"),
-                    Column(key="request", title="what"),
-                    Column(key="committed", title="committed"),
-                    Column(key="batches", title="of batches"),
-                    Column(key="reason", title="reason"),
-                ),
-                rows=[
-                    {
-                        "replay_id": one.replay_id,
-                        "state": str(one.state),
-                        "requested_at": one.requested_at,
-                        "requested_by": one.requested_by,
-                        "request": one.request,
-                        "committed": one.committed,
-                        "batches": one.batches,
-                        "reason": one.reason,
-                    }
-                    for one in found
-                ],
             ),
         ),
     )
@@ -79,7 +68,7 @@ def replay_page(asked: Asked) -> Page:
 
 def losses_page(asked: Asked) -> Page:
     """Open losses with the form that decides them, and what was decided before."""
-    found = losses(asked.ctx, LossesRequest(pipeline=asked.pipeline)).losses
+    found = losses(asked.ctx, asked.pipeline).losses
     undecided = [loss for loss in found if loss.state == "open"]
     shown = undecided[:SHOWN_MAX]  # what is decided is what is seen
     decided = [loss for loss in reversed(found) if loss.state != "open"]
@@ -120,27 +109,14 @@ def audit_page(asked: Asked) -> Page:
             Table(
                 name="violations",
                 title="Violations that the latest audit has found",
-                columns=(
-                    Column(key="check", title="check"),
-                    Column(key="where", title="where"),
-                    Column(key="detail", title="what"),
-                ),
+                columns=columns.VIOLATION,
                 rows=(latest or {}).get("violations", []),
                 empty="none" if latest else "not known",
             ),
             Table(
                 name="audits",
                 title=f"The latest {AUDITS} audits" if len(runs) == AUDITS else "Audits",
-                columns=(
-                    Column(key="ended_at", title="ended"),
-                    Column(key="state", title="run"),
-                    Column(key="holds", title="holds"),
-                    Column(key="segments", title="segments"),
-                    Column(key="records", title="records"),
-                    Column(key="minutes", title="minutes"),
-                    Column(key="matched", title="lines"),
-                    Column(key="findings", title="violations"),
-                ),
+                columns=AUDIT_RUNS,
                 rows=[
                     {"ended_at": run.ended_at, "state": run.state, **(run.report or {})}
                     for run in runs

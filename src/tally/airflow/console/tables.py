@@ -4,15 +4,15 @@ import csv
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Self
+
+from tally.app.columns import Cell, Column, row_of, titled
 
 SHOWN_MAX: Final = 500
 """Rows of a table that a page shows; an export has all."""
-
-Cell = str | int | float | bool | datetime | None
 
 # Where spreadsheets take what follows for a formula, whoever wrote it: at the beginning, also
 # behind what is not seen, in the full width of East Asian keyboards, and behind a semicolon, which
@@ -25,18 +25,6 @@ _FORMULA: Final = re.compile(
     rf"(?![{_UNSEEN}]*[+\-]?[0-9]+(?:[.,][0-9]+)?[{_UNSEEN}]*(?:;|$))"
     rf"(?=[{_UNSEEN}]*[{_SIGNS}][{_UNSEEN}{_SIGNS}]*[^;{_UNSEEN}{_SIGNS}])"
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Column:
-    """A column of a table."""
-
-    key: str
-    """Its name in an export."""
-    title: str
-    """Its heading."""
-    is_raw: bool = False
-    """Whether its texts are shown as they are written, in a fixed width."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +43,12 @@ class Table:
     """By column: the address behind its cells, with the row's values in braces, percent-encoded."""
     empty: str = "none"
     """What is shown instead of no rows."""
+
+    @classmethod
+    def of(cls, columns: Sequence[Column], records: Iterable[Any], **more: Any) -> Self:
+        """A table of records, with those of the columns that a page shows."""
+        shown = titled(columns)
+        return cls(columns=shown, rows=[row_of(shown, one) for one in records], **more)
 
     @property
     def shown(self) -> Sequence[Mapping[str, Cell]]:

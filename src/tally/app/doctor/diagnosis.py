@@ -1,12 +1,16 @@
 """The result of one check."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from tally.app.configuration import name_sources
 from tally.app.health import Health
 from tally.config.settings import Settings
 from tally.errors import TallyError, UnansweredError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,17 +61,52 @@ def skip(check: str, detail: str) -> Diagnosis:
     return Diagnosis(check=check, health=Health.SKIP, detail=detail)
 
 
-def next_step_of(error: TallyError, unexplained: str, settings: Settings, config: Path) -> str:
-    """The next step for an error.
+class FailedError(Exception):
+    """A check failed, and those behind it cannot be made.
+
+    Args:
+        diagnosis: What it found.
+    """
+
+    def __init__(self, diagnosis: Diagnosis) -> None:
+        super().__init__(diagnosis.detail)
+        self.diagnosis = diagnosis
+
+
+def asked(
+    check: str,
+    work: Callable[[], T],
+    unexplained: str | None = None,
+    settings: Settings | None = None,
+    config: Path | None = None,
+) -> T:
+    """What a server answers.
 
     The next step of an unexplained timeout is to run the doctor, which is no help here.
 
     Args:
-        error: The error of a server, or of a server that did not answer.
-        unexplained: What to do when all that is known is that the server did not answer.
+        check: The check that fails when it does not answer.
+        work: Asks it.
+        unexplained: What to do when all that is known is that it did not answer.
         settings: The configuration.
-        config: Its file; for a refused login it is told where user and password come from.
+        config: Its file; a refused login names where user and password come from.
+
+    Raises:
+        FailedError: It did not answer, or refused.
     """
-    name_sources(settings, config, error)
-    is_unexplained = isinstance(error, UnansweredError) and error.is_unexplained
-    return unexplained if is_unexplained else error.next_step
+    try:
+        return work()
+    except TallyError as error:
+        if settings is not None and config is not None:
+            name_sources(settings, config, error)
+        is_unexplained = isinstance(error, UnansweredError) and error.is_unexplained
+        next_step = unexplained if unexplained and is_unexplained else error.next_step
+        raise FailedError(fail(check, error.what, next_step)) from error
+
+
+def checked(check: str, work: Callable[[], str]) -> Diagnosis:
+    """The check passes with what is found, and fails with an error."""
+    try:
+        return ok(check, asked(check, work))
+    except FailedError as failed:
+        return failed.diagnosis

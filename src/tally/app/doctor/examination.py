@@ -4,21 +4,23 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from tally.app.doctor.broker import check_broker
-from tally.app.doctor.console import check_console
-from tally.app.doctor.database import check_database
-from tally.app.doctor.diagnosis import Diagnosis, DoctorView, fail, ok, skip
-from tally.app.doctor.engine import check_engine
-from tally.app.doctor.environment import check_distribution, check_python
-from tally.app.doctor.orchestration import check_airflow, no_airflow
-from tally.app.doctor.pipelines import check_pipelines
+from tally.app.doctor.diagnosis import Diagnosis, DoctorView, FailedError, fail, ok, skip
+from tally.app.doctor.machine import (
+    check_airflow,
+    check_distribution,
+    check_engine,
+    check_python,
+    no_airflow,
+)
+from tally.app.doctor.servers import check_broker, check_console, check_database
 from tally.app.health import Health
-from tally.app.orchestration import ask_airflow, is_configured
-from tally.app.surroundings import surroundings
+from tally.app.overview import Statuses
+from tally.app.status import StatusView
+from tally.app.surroundings import Surroundings, ask_airflow, is_configured, surroundings
 from tally.config.loading import load_settings
 from tally.config.settings import CORRECT_THEM, Settings
-from tally.context import open_context
-from tally.errors import ConfigError
+from tally.context import Context, open_context
+from tally.errors import ConfigError, TallyError
 
 CONFIG = "config.valid"
 NEEDED = frozenset({"mysql.reachable", "mysql.tables", "kafka.reachable"})
@@ -73,14 +75,18 @@ def _examine_all(
     failed: set[str] = set()
 
     def noted(checks: Iterator[Diagnosis]) -> Iterator[Diagnosis]:
-        for diagnosis in checks:
-            if diagnosis.health is Health.FAIL:
-                failed.add(diagnosis.check)
-            yield diagnosis
+        try:
+            for diagnosis in checks:
+                if diagnosis.health is Health.FAIL:
+                    failed.add(diagnosis.check)
+                yield diagnosis
+        except FailedError as error:
+            failed.add(error.diagnosis.check)
+            yield error.diagnosis
 
     yield from noted(check_database(ctx, config))
     if not NEEDED & failed:
-        yield from check_console(settings)
+        yield from noted(check_console(settings))
     yield from noted(check_broker(ctx, config))
     yield from check_engine(settings)
     answer = None
@@ -93,3 +99,42 @@ def _examine_all(
         yield skip("pipeline.*", "first what has failed above")
     else:
         yield from check_pipelines(ctx, surroundings(settings, answer))
+
+
+def check_pipelines(ctx: Context, surroundings: Mapping[str, Surroundings]) -> Iterator[Diagnosis]:
+    """The health of each pipeline.
+
+    Args:
+        ctx: What is needed from outside.
+        surroundings: What is known of Airflow and of the engine, by pipeline.
+    """
+    statuses = Statuses(ctx=ctx)
+    for name in sorted(ctx.settings.pipelines):
+        try:
+            view = statuses.of(name, surroundings[name])
+        except TallyError:
+            yield skip(f"pipeline.{name}", "the ledger could not be asked")
+        else:
+            yield diagnosis_of(view)
+
+
+def diagnosis_of(view: StatusView) -> Diagnosis:
+    """A pipeline's health as one diagnosis."""
+    check = f"pipeline.{view.pipeline}"
+    if view.health is Health.OK:
+        return ok(check, _sound(view))
+    return Diagnosis(
+        check=check,
+        health=view.health,
+        detail="; ".join(problem.detail for problem in view.problems),
+        next_step=next((p.next_step for p in view.problems if p.next_step), None),
+    )
+
+
+def _sound(view: StatusView) -> str:
+    if view.last_committed_batch is None:
+        return f"nothing counted yet, lag {view.lag_offsets or 0:,}"
+    read = view.understood
+    return (
+        f"lag {view.lag_offsets or 0:,}, {read.malformed:,} of the last {read.records:,} malformed"
+    )

@@ -8,10 +8,10 @@ a row. Nothing is cut. Whatever does not print is escaped on the way.
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import click
 
@@ -21,6 +21,10 @@ from tally.views import View, document
 
 if TYPE_CHECKING:  # slow to import; only tables and bars need it
     from rich.console import Console
+
+    from tally.app.columns import Column
+
+Shown = TypeVar("Shown", bound=View)
 
 PIPED_WIDTH: Final = 1_000_000
 _INDENT: Final = " " * 6
@@ -88,6 +92,13 @@ class Output:
         """Write the command's result as JSON; once."""
         self.document(document(view))
 
+    def result(self, view: Shown, show: "Callable[[Output, Shown], None]") -> None:
+        """Write the command's result: as JSON, or for people as ``show`` does."""
+        if self.as_json:
+            self.view(view)
+        else:
+            show(self, view)
+
     def line(self, text: str = "") -> None:
         """A line of the result, for people."""
         click.echo(_safe(text))
@@ -107,8 +118,8 @@ class Output:
         """
         lines = self._broken(text)
         if len(lines) > 1 and _COMMAND in text:
-            said, _, arguments = text.rpartition(_COMMAND)
-            lines = [*self._broken(f"{said}:"), f"  tally {_safe(arguments)}"]
+            sentence, _, arguments = text.rpartition(_COMMAND)
+            lines = [*self._broken(f"{sentence}:"), f"  tally {_safe(arguments)}"]
         click.echo("\n".join(lines))
 
     def _broken(self, text: str, taken: int = 0) -> list[str]:
@@ -126,7 +137,6 @@ class Output:
         *,
         numbers: Sequence[str] = (),
         texts: Sequence[str] = (),
-        extra: Sequence[str] = (),
     ) -> None:
         """A table of the result, for people.
 
@@ -135,24 +145,33 @@ class Output:
             rows: Cells, already formatted; without any ``none`` stands below the headers.
             numbers: Headers of the columns that are aligned to the right.
             texts: Headers of the columns that may be broken between words.
-            extra: Headers of the columns that are left out unless ``--wide`` asks for them.
         """
         from tally.cli.ui.table import laid_out  # noqa: PLC0415 - only tables need it
 
-        shown = [at for at, header in enumerate(headers) if self.wide or header not in extra]
-        cells = [[printable(row[at]) for at in shown] for row in rows]
         console = self._open_console()
         one_line = self.wide or not console.is_terminal
         for line in laid_out(
             console,
-            [headers[at] for at in shown],
-            cells,
+            headers,
+            [[printable(cell) for cell in row] for row in rows],
             numbers=numbers,
             texts=() if one_line else texts,
         ):
             click.echo(line.rstrip())  # the last column is padded
         if not rows:
             click.echo("none")
+
+    def records(self, columns: "Sequence[Column]", records: Iterable[Any]) -> None:
+        """A table of records, with those of the columns that a terminal shows."""
+        from tally.cli.ui.table import NUMBERS, TEXT, cell  # noqa: PLC0415 - only tables need it
+
+        shown = [one for one in columns if one.header and (self.wide or not one.wide)]
+        self.table(
+            [one.header for one in shown],
+            [[cell(one, record) for one in shown] for record in records],
+            numbers=[one.header for one in shown if one.kind in NUMBERS],
+            texts=[one.header for one in shown if one.kind is TEXT],
+        )
 
     def note(self, text: str) -> None:
         """Report something to stderr while it happens; not part of the result."""

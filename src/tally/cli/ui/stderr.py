@@ -1,13 +1,32 @@
-"""Stderr of the processes that a command starts, without the lines that say nothing."""
+"""Stderr: log lines, and what the processes that a command starts write."""
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import PurePath
 from threading import Thread
 from typing import Final
 
 STDERR: Final = 2
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class LogFormatter(logging.Formatter):
+    """``WARNING offsets_not_mirrored pipeline='error_log' cause='…'``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and the traceback below it if there is one."""
+        fields = [f"{k}={v!r}" for k, v in vars(record).items() if k not in _STANDARD]
+        line = " ".join([record.levelname, record.getMessage(), *fields])
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def is_worth_saying(record: logging.LogRecord) -> bool:
+    """False for what py4j logs through the root logger: it raises the same as an error."""
+    return PurePath(record.pathname).parent.name != "py4j"
 
 
 @contextmanager

@@ -1,14 +1,22 @@
 """Tables for people: columns of whole words."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from datetime import datetime
+from typing import Any, Final
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tally.app.columns import COUNT, OFFSET, TEXT, Column
+from tally.cli.ui.values import moment, number, shortened
+from tally.formatting import ABSENT
+
+__all__ = ["NUMBERS", "TEXT", "cell", "laid_out"]
+
 _GAP: Final = 2
+NUMBERS: Final = frozenset({COUNT, OFFSET})
 
 STYLES: Final[Mapping[str, str]] = {
     "committed": "green",
@@ -61,3 +69,14 @@ def laid_out(
     with console.capture() as captured:
         console.print(table)
     return captured.get().splitlines()
+
+
+def cell(column: Column, record: Any) -> str:
+    """What a terminal shows of a record in a column."""
+    value = column.value(record)
+    if isinstance(value, datetime):
+        return moment(value, zone="" if "(UTC)" in column.header else " UTC")
+    if isinstance(value, int) and column.kind is COUNT:
+        return number(value)
+    text = ABSENT if value is None else str(value)
+    return text if column.width is None else shortened(text, column.width)

@@ -4,20 +4,14 @@ Counts have separators between thousands. Offsets have none, so that they can be
 next command.
 """
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final
 
-from tally.app.health import Health
-from tally.formatting import ABSENT
+from tally.formatting import ABSENT, continued, plural
 
-HEALTH_LABELS: Final[Mapping[Health, str]] = {
-    Health.OK: "ok",
-    Health.UNKNOWN: "unknown",
-    Health.WARN: "warn",
-    Health.FAIL: "FAIL",
-    Health.SKIP: "skip",
-}
+
+def health_label(health: str) -> str:
+    """A health as a terminal names it: a failure is to be seen."""
+    return "FAIL" if health == "fail" else str(health)
 
 
 def number(value: int | None) -> str:
@@ -33,6 +27,16 @@ def moment(value: datetime | None, *, zone: str = " UTC") -> str:
         zone: What follows; empty where a column's header says it.
     """
     return ABSENT if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}{zone}"
+
+
+def sums(
+    records: int, matched: int | None, malformed: int | None, continuations: int | None
+) -> str:
+    """``5 records, 3 matched, 1 malformed``, and how many were left out as continuation lines."""
+    return (
+        f"{plural(records, 'record')}, {number(matched)} matched, {number(malformed)} malformed"
+        f"{continued(continuations)}"
+    )
 
 
 def shortened(text: str, width: int) -> str:

@@ -1,17 +1,21 @@
-"""Checks of MySQL: version, storage engine, session and server settings, tables, grants."""
+"""Checks of the servers: MySQL, what the console's user may do there, and Kafka."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tally.app.doctor.diagnosis import Diagnosis, fail, next_step_of, ok, warn
+from tally.app.doctor.diagnosis import Diagnosis, asked, fail, ok, skip, warn
 from tally.config.names import RESERVED_TABLES, RIGHTS
+from tally.config.pipeline import Pipeline
 from tally.config.servers import MySQLSettings
-from tally.context import Context
-from tally.errors import TallyError
-from tally.ledger.schema import denied_rights
+from tally.config.settings import Settings
+from tally.context import Context, console_context
+from tally.ledger.schema import denied_rights, grants
 from tally.maintenance.migrate import missing
-from tally.mysql.transactions import Row, server_facts
+from tally.model import KafkaSnapshot, TopicRights
+from tally.mysql.transactions import Database, Row, server_facts
 from tally.mysql.versions import SERVER_NEEDED, is_supported
 
 # An INSERT carries escaped bytes, at most twice as many, and its own SQL text.
@@ -27,16 +31,27 @@ _START_RESULTS: Final = "start that MySQL, or correct results.host and results.p
 _START: Final = "start MySQL (locally: tally up mysql), or correct mysql.host and mysql.port"
 
 _OFF: Final = frozenset({"OFF", "0", "NO"})
+_START_KAFKA: Final = "start Kafka (locally: tally up kafka), or correct kafka.bootstrap_servers"
+
+Rights = Mapping[str, Sequence[str]]
+"""What is to be allowed on each table."""
+
+CHECK: Final = "console.rights"
+
+# What lets nobody change anything.
+_HARMLESS: Final = frozenset({"USAGE", "SELECT", "SHOW VIEW", "SHOW DATABASES"})
+_GRANT: Final = re.compile(
+    r"GRANT (?P<rights>.+?)(?: ON (?P<where>.+?))? TO .+?(?P<further> WITH .*)?", re.IGNORECASE
+)
+# What an account may not do after all, and which of its roles it begins with.
+_NO_RIGHT: Final = re.compile(r"REVOKE |SET DEFAULT ROLE ", re.IGNORECASE)
+_COLUMNS: Final = re.compile(r"\s*\([^)]*\)")
 
 
 def check_database(ctx: Context, config: Path) -> Iterator[Diagnosis]:
     """All checks of the server, its settings, the tables and the grants."""
-    settings = ctx.settings
-    try:
-        facts = server_facts(ctx.database)
-    except TallyError as error:
-        yield fail("mysql.reachable", error.what, next_step_of(error, _START, ctx.settings, config))
-        return
+    settings, explained = ctx.settings, (ctx.settings, config)
+    facts = asked("mysql.reachable", lambda: server_facts(ctx.database), _START, *explained)
     yield from _check_server(MYSQL, settings.mysql, facts)
     yield check_packet(
         int(facts["session"]["max_allowed_packet"]),
@@ -45,12 +60,9 @@ def check_database(ctx: Context, config: Path) -> Iterator[Diagnosis]:
     if settings.results is not None and any(
         settings.pipeline(name).rows_view for name in settings.pipelines
     ):
-        try:
-            kept = server_facts(ctx.rows)
-        except TallyError as error:
-            step = next_step_of(error, _START_RESULTS, settings, config)
-            yield fail("results.reachable", error.what, step)
-            return
+        kept = asked(
+            "results.reachable", lambda: server_facts(ctx.rows), _START_RESULTS, *explained
+        )
         yield from _check_server(RESULTS, settings.results, kept)
     yield from _check_tables(ctx, config)
 
@@ -160,36 +172,27 @@ def check_packet(allowed: int, dead_letter_max_bytes: int) -> Diagnosis:
 
 
 def _check_tables(ctx: Context, config: Path) -> Iterator[Diagnosis]:
-    settings = ctx.settings
-    try:
-        lacking = missing(ctx.database, settings)
-    except TallyError as error:
-        step = next_step_of(error, _START, ctx.settings, config)
-        yield fail("mysql.tables", error.what, step)
-        return
+    settings, explained = ctx.settings, (ctx.settings, config)
+    lacking = asked("mysql.tables", lambda: missing(ctx.database, settings), _START, *explained)
     if lacking:
         yield fail("mysql.tables", f"missing: {', '.join(lacking)}", "tally migrate")
         return
     yield ok("mysql.tables", "all there")
-    try:
-        results = {settings.pipeline(name).table for name in settings.pipelines}
-        ledgers = dict.fromkeys(sorted(RESERVED_TABLES | results), RIGHTS)
-        denied = ctx.database.run(
-            lambda tx: denied_rights(tx, settings.mysql.database, ledgers), dry_run=True
-        )
-        of_lines: dict[str, Sequence[str]] = {}
-        for name in settings.pipelines:
-            of_lines |= settings.pipeline(name).line_rights
-        where = settings.results or settings.mysql
-        denied_lines = (
-            ctx.rows.run(lambda tx: denied_rights(tx, where.database, of_lines), dry_run=True)
-            if of_lines
-            else []
-        )
-    except TallyError as error:
-        yield fail("mysql.grants", error.what, next_step_of(error, _START, ctx.settings, config))
-        return
-    yield _grants(settings.mysql, denied)
+    results = {settings.pipeline(name).table for name in settings.pipelines}
+    ledgers = dict.fromkeys(sorted(RESERVED_TABLES | results), RIGHTS)
+    of_lines: dict[str, Sequence[str]] = {}
+    for name in settings.pipelines:
+        of_lines |= settings.pipeline(name).line_rights
+    where = settings.results or settings.mysql
+
+    def denied(database: Database, mysql: MySQLSettings, rights: Rights) -> list[str]:
+        tried = partial(denied_rights, database=mysql.database, tables=rights)
+        work = partial(database.run, tried, dry_run=True)
+        return asked("mysql.grants", work, _START, *explained) if rights else []
+
+    denied_here = denied(ctx.database, settings.mysql, ledgers)
+    denied_lines = denied(ctx.rows, where, of_lines)
+    yield _grants(settings.mysql, denied_here)
     if of_lines:
         yield _grants(where, denied_lines, "rows.grants")
 
@@ -202,3 +205,95 @@ def _grants(mysql: MySQLSettings, denied: Sequence[str], check: str = "mysql.gra
             f"grant that, or: grant select, insert, update, delete on `{mysql.database}`.* to it",
         )
     return ok(check, "what is needed on every table (tried)")
+
+
+def check_console(settings: Settings) -> Iterator[Diagnosis]:
+    """Whether the console's user can read the ledger, and whether it could change something."""
+    if settings.console.user is None:
+        yield skip(CHECK, "[console] names no user; Airflow's connection tally_console may")
+        return
+    user = settings.console.user
+    further = sorted(set(changing(asked(CHECK, lambda: _grants_of_console(settings)))))
+    if further:
+        yield fail(
+            CHECK,
+            f"{user} may do more than read: {'; '.join(further)}",
+            f"revoke all privileges, grant option from '{user}'@…, then: grant select on "
+            f"{settings.mysql.database}.* to '{user}'@…",
+        )
+    else:
+        yield ok(CHECK, f"{user} can read, and change nothing")
+
+
+def _grants_of_console(settings: Settings) -> list[str]:
+    with console_context(settings).database.transaction(read_only=True) as tx:
+        return grants(tx)
+
+
+def changing(grants: Iterable[str]) -> Iterator[str]:
+    """What grants allow besides reading: ``INSERT on `tally`.*``, or a role.
+
+    Args:
+        grants: The answer to ``show grants``.
+    """
+    for grant in grants:
+        found = _GRANT.fullmatch(grant)
+        if _NO_RIGHT.match(grant):
+            continue
+        if found is None:
+            yield grant
+            continue
+        rights = [right.strip() for right in _COLUMNS.sub("", found["rights"]).split(",")]
+        if found["where"] is None:
+            yield from (f"the role {role}" for role in rights)
+            continue
+        yield from (f"{r} on {found['where']}" for r in rights if r.upper() not in _HARMLESS)
+        # Limits of an account let nobody change anything; GRANT OPTION and ADMIN OPTION do.
+        if "OPTION" in (found["further"] or "").upper():
+            yield f"{found['further'].strip().lower()} on {found['where']}"
+
+
+def check_broker(ctx: Context, config: Path) -> Iterator[Diagnosis]:
+    """All checks of Kafka."""
+    settings = ctx.settings
+    topics = sorted(
+        {topic for pipeline in settings.pipelines.values() for topic in pipeline.topics}
+    )
+
+    def ask() -> tuple[KafkaSnapshot, Mapping[str, TopicRights]]:
+        held = ctx.kafka.snapshot(topics)
+        return held, ctx.kafka.rights(held.topics)
+
+    snapshot, rights = asked("kafka.reachable", ask, _START_KAFKA, settings, config)
+    yield ok(
+        "kafka.reachable", f"{settings.kafka.bootstrap_servers}, cluster {snapshot.cluster_id}"
+    )
+    for name in sorted(settings.pipelines):
+        pipeline = settings.pipeline(name)
+        for topic in pipeline.topics:
+            yield check_topic(pipeline, topic, snapshot, rights)
+
+
+def check_topic(
+    pipeline: Pipeline, topic: str, snapshot: KafkaSnapshot, rights: Mapping[str, TopicRights]
+) -> Diagnosis:
+    """Whether the topic exists, may be read, and is kept as the pipeline expects."""
+    check = f"kafka.topic.{topic}"
+    if topic not in snapshot.topics:
+        return fail(
+            check,
+            f"pipeline {pipeline.name}: Kafka has no such topic",
+            "create it, or take it out of the pipeline's topics",
+        )
+    right = rights[topic]
+    if not right.readable:
+        return fail(
+            check, "these credentials may not read it", "add an ACL: READ and DESCRIBE on the topic"
+        )
+    if right.compacted and not pipeline.is_sparse:
+        return fail(
+            check,
+            "it is compacted: offsets will be missing, and each one would be recorded as a loss",
+            f'set offsets = "sparse" in [pipelines.{pipeline.name}]',
+        )
+    return ok(check, f"{len(snapshot.topics[topic].partitions)} partitions, may be read")

@@ -1,34 +1,70 @@
-"""``run``: count one batch, or one after another, and commit each."""
+"""``plan`` and ``run``: fix which offsets a batch reads, count it and commit it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import click
 
+from tally.app import columns
 from tally.app.each import for_each
-from tally.cli import completion
+from tally.cli import completion, options
 from tally.cli.app import App
-from tally.cli.command import Command
-from tally.cli.options import Number, json_option
+from tally.cli.command import command
 from tally.cli.session import shared_session
-from tally.cli.ui.output import Meter
-from tally.cli.ui.values import number
+from tally.cli.ui.output import Meter, Output
+from tally.cli.ui.values import sums
 from tally.context import Context
-from tally.counting import run as use_case
+from tally.counting import plan as planning
+from tally.counting import run as running
 from tally.counting.outcomes import RanView, RunsView, RunView
-from tally.errors import UsageError
-from tally.formatting import continued, plural
+from tally.counting.plan import PlanView
+from tally.errors import EXIT_OK, UsageError
+from tally.formatting import plural
 from tally.planning.blocks import blocked_error
 from tally.replay.run import replan_batch
 
 
-@click.command(
-    cls=Command, examples=["tally run", "tally run 42", "tally run --pipeline error_log --all"]
+@command(
+    examples=[
+        "tally plan",
+        "tally plan error_log --dry-run",
+        "tally plan error_log --json | jq .batches[].batch_id",
+    ],
+    document=PlanView,
+)
+@options.pipeline
+@options.dry_run
+def plan(app: App, pipeline: str | None, dry_run: bool) -> None:
+    """Fix which offsets the next batch reads.
+
+    Asks Kafka for new records and stores their ranges in the ledger; they never change after that.
+    A batch that was planned before and is not committed yet is resumed unchanged. With delivery =
+    "partition" each partition has a batch of its own. Partitions on which Kafka and the ledger
+    disagree are left out and named, with exit code 4; the others are planned.
+    """
+    view = planning.plan(app.context, app.pipeline(pipeline), dry_run=dry_run)
+    app.out.result(view, _show_plan)
+    view.check_unblocked()
+
+
+def _show_plan(out: Output, view: PlanView) -> None:
+    for cause in view.abandoned:
+        verb = "would be" if view.dry_run else "is"
+        out.line(f"the open batch {verb} abandoned: {cause}")
+    out.line(view.title)
+    if view.batches:
+        out.records(columns.RANGE, view.ranges)
+
+
+@command(
+    examples=["tally run", "tally run 42", "tally run --pipeline error_log --all"],
+    document=RunView,
+    several=RunsView,
 )
 @click.argument(
     "batch_id",
     metavar="[BATCH]",
-    type=Number("the number of a batch; name a pipeline with --pipeline"),
+    type=options.Number("the number of a batch; name a pipeline with --pipeline"),
     required=False,
     shell_complete=completion.batches,
 )
@@ -41,9 +77,7 @@ from tally.replay.run import replan_batch
 @click.option(
     "--all", "run_all", is_flag=True, help="Run batches until it has caught up, without BATCH."
 )
-@json_option
-@click.pass_context
-def run(context: click.Context, batch_id: int | None, pipeline: str | None, run_all: bool) -> None:
+def run(app: App, batch_id: int | None, pipeline: str | None, run_all: bool) -> int:
     """Count a batch and commit it.
 
     With BATCH, runs that batch; if it is committed already, reports so and changes nothing. Without
@@ -53,7 +87,6 @@ def run(context: click.Context, batch_id: int | None, pipeline: str | None, run_
 
     Exit code 4 when partitions are blocked; the others were counted.
     """
-    app = context.ensure_object(App)
     if batch_id is not None and (pipeline or run_all):
         raise UsageError(
             "BATCH takes neither --pipeline nor --all: leave them out",
@@ -61,18 +94,19 @@ def run(context: click.Context, batch_id: int | None, pipeline: str | None, run_
         )
     names = app.chosen(pipeline) if batch_id is None else []
     if len(names) > 1:
-        context.exit(_run_all(app, names, until_caught_up=run_all))
+        return _run_all(app, names, until_caught_up=run_all)
     with _counting(app) as (ctx, meter):
         if batch_id is None:
             view = _run_next(app, ctx, meter, app.pipeline(names[0]), until_caught_up=run_all)
         else:
             show = _shown(app, meter)
-            view = _noted(app, use_case.run(ctx, [batch_id], replan=replan_batch, on_batch=show))
+            view = _noted(app, running.run(ctx, [batch_id], replan=replan_batch, on_batch=show))
     if app.out.as_json:
         app.out.view(view)
     elif not view.batches:
         app.out.line("nothing to run" if view.blocks else "nothing new")
     view.check_unblocked()
+    return EXIT_OK
 
 
 @contextmanager
@@ -85,7 +119,7 @@ def _counting(app: App) -> Iterator[tuple[Context, Meter]]:
         yield ctx, meter
 
 
-def _run_all(app: App, names: Sequence[str], *, until_caught_up: bool) -> int:
+def _run_all(app: App, names: list[str], *, until_caught_up: bool) -> int:
     """Run several pipelines; returns the exit code."""
     with _counting(app) as (ctx, meter):
         each = for_each(
@@ -103,7 +137,7 @@ def _run_all(app: App, names: Sequence[str], *, until_caught_up: bool) -> int:
 
 
 def _run_next(app: App, ctx: Context, meter: Meter, name: str, *, until_caught_up: bool) -> RunView:
-    view = use_case.run_pipeline(
+    view = running.run_pipeline(
         ctx,
         name,
         replan=replan_batch,
@@ -118,7 +152,7 @@ def _shown(app: App, meter: Meter) -> Callable[[RanView], None]:
     def show(ran: RanView) -> None:
         meter.clear()
         if not app.out.as_json:
-            _show(app, ran)
+            _show_run(app.out, ran)
 
     return show
 
@@ -133,25 +167,12 @@ def _noted(app: App, view: RunView) -> RunView:
     return view
 
 
-def _show(app: App, ran: RanView) -> None:
+def _show_run(out: Output, ran: RanView) -> None:
     if ran.committed_before:
-        app.out.line(f"batch {ran.batch_id} of {ran.pipeline} {ran.before}")
+        out.line(f"batch {ran.batch_id} of {ran.pipeline} {ran.before}")
         return
-    app.out.line(
-        f"batch {ran.batch_id} of {ran.pipeline} is committed: {plural(ran.records, 'record')}, "
-        f"{number(ran.matched)} matched, {number(ran.malformed)} malformed"
-        f"{continued(ran.continuations)}, {ran.seconds:.1f} s"
+    out.line(
+        f"batch {ran.batch_id} of {ran.pipeline} is committed: "
+        f"{sums(ran.records, ran.matched, ran.malformed, ran.continuations)}, {ran.seconds:.1f} s"
     )
-    app.out.table(
-        ["PARTITION", "RANGE", "RECORDS", "MATCHED", "MALFORMED"],
-        [
-            [
-                r.range.place,
-                r.range.span,
-                *map(number, (t.records, t.matched, t.malformed) if t else (None,) * 3),
-            ]
-            for r in ran.ranges
-            for t in [r.totals]
-        ],
-        numbers=["RECORDS", "MATCHED", "MALFORMED"],
-    )
+    out.records(columns.COUNTED_RANGE, ran.ranges)

@@ -1,0 +1,256 @@
+"""The commands that set Tally up, and keep what it needs in order."""
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from pathlib import Path
+from platform import python_version
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import click
+
+from tally import __version__
+from tally.app.airflow_files import write_airflow_files
+from tally.app.configuration import ConfigView, effective
+from tally.cli import options
+from tally.cli.app import App
+from tally.cli.command import Group, command
+from tally.cli.extensions import airflow_environment
+from tally.cli.ui.output import Output
+from tally.config.loading import load_settings
+from tally.config.names import DAG_SUFFIXES
+from tally.config.settings import CORRECT_THEM
+from tally.errors import ConfigError
+from tally.formatting import ABSENT, close_to, plural
+
+PORT: Final = 15_002
+MEMORY: Final = "1g"
+BESIDE: Final = ("pyspark", "pyspark-client", "apache-airflow", "confluent-kafka", "PyMySQL")
+
+folder_argument = click.argument(
+    "folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False)
+)
+
+
+@command(examples=["tally migrate --dry-run", "tally migrate"])
+@options.dry_run
+def migrate(app: App, dry_run: bool) -> None:
+    """Create or update Tally's tables in MySQL.
+
+    Applies the numbered files of sql/ that the database does not have yet, and creates the result
+    tables of the configured pipelines. It is idempotent: it can be run at any time, by several
+    processes at once, and again after it was interrupted. Where a pipeline is configured wrong,
+    exit code 2, after all is done for the others.
+    """
+    from tally.maintenance.migrate import migrate, missing  # noqa: PLC0415 - brings the clients
+
+    done = (missing if dry_run else migrate)(app.context.database, app.settings)
+    for name in done:
+        app.out.line(f"{'would apply' if dry_run else 'applied'} {name}")
+    if disabled := app.settings.disabled:
+        raise ConfigError(
+            f"nothing is prepared for what is disabled: {', '.join(sorted(disabled))}",
+            next_step=CORRECT_THEM,
+        )
+    if not done:
+        app.out.line("everything is there")
+
+
+@click.group(cls=Group)
+def config() -> None:
+    """Show the configuration that applies."""
+
+
+@config.command(
+    examples=[
+        "tally config show",
+        "tally config show error_log --json | jq '.settings[] | select(.source != \"default\")'",
+    ],
+    document=ConfigView,
+)
+@options.pipeline
+def show(app: App, pipeline: str | None) -> None:
+    """Show every value that applies, and where it comes from.
+
+    The source is an environment variable, a file, or the default. Secrets are hidden. With
+    PIPELINE, of the pipelines only this one. In Airflow its connections override the addresses and
+    passwords of Kafka, MySQL and Spark.
+    """
+    view = effective(app.settings, app.config_path, app.chosen(pipeline))
+    app.out.result(view, _show_settings)
+
+
+def _show_settings(out: Output, view: ConfigView) -> None:
+    for setting in view.settings:
+        value = ABSENT if setting.value is None else setting.value
+        out.line(f"{setting.key} = {value}  ({_near(setting.source)})")
+
+
+def _near(source: str) -> str:
+    """The path of a file below the current folder, relative to it."""
+    folder, path = Path.cwd(), Path(source)
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else source
+
+
+class AirflowGroup(Group):
+    """Other words than its commands are probably Airflow's."""
+
+    def instead(self, args: Sequence[str], known: Sequence[str]) -> str:  # noqa: ARG002
+        """The command that hands the words to Airflow."""
+        return f"one of Airflow's is called by: tally airflow cli {shlex.join(args)}"
+
+
+@click.group(cls=AirflowGroup)
+def airflow() -> None:
+    """Let an Airflow of your own find Tally, and call it."""
+
+
+@airflow.command(examples=["tally airflow init .", "tally airflow init /opt/airflow --replace"])
+@folder_argument
+@click.option("--replace", is_flag=True, help="Replace files that have another content.")
+def init(app: App, folder: Path, replace: bool) -> None:
+    """Write the DAG file, the plugin and the Spark entry point into DIR.
+
+    They are short and import what is installed, so they seldom change with a new version of Tally.
+    The configuration is DIR/tally.toml, or the file that TALLY_CONFIG names.
+    """
+    view = write_airflow_files(folder.absolute(), replace=replace)
+    for file in view.files:
+        app.out.line(f"{file.state}  {file.path}")
+    app.out.line()
+    app.out.line("Airflow finds them with")
+    app.out.line(f"  AIRFLOW__CORE__DAGS_FOLDER={view.folder}/dags")
+    app.out.line(f"  AIRFLOW__CORE__PLUGINS_FOLDER={view.folder}/plugins")
+    app.out.line(f"or link {view.folder}/dags and {view.folder}/plugins into the folders it has.")
+
+
+@airflow.command(
+    examples=[
+        "tally airflow cli dags unpause error_log",
+        "tally airflow cli dags list-runs error_log",
+    ],
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
+def cli(app: App, arguments: tuple[str, ...]) -> None:
+    """Call Airflow's command line, with ARGUMENTS as they are.
+
+    On the Airflow that AIRFLOW_HOME names; without it on that of the local stack, if there is one.
+    What dags pause and dags unpause print is the state before.
+    """
+    if arguments[:2] in {("dags", "pause"), ("dags", "unpause")}:
+        _mention_unknown(app, arguments[2:])
+    environment = {**os.environ, **airflow_environment(app)}
+    # It would warn with each command that a package is missing, with which it draws pictures.
+    quiet = [environment.get("PYTHONWARNINGS", ""), "ignore:Could not import graphviz"]
+    environment["PYTHONWARNINGS"] = ",".join(filter(None, quiet))
+    program = [sys.executable, "-m", "airflow", *arguments]
+    os.execve(sys.executable, program, environment)  # noqa: S606 - no shell; it gets the terminal
+
+
+def _mention_unknown(app: App, dag_ids: Sequence[str]) -> None:
+    """Name a DAG whose name looks like one of Tally's: Airflow takes a misspelt one for success."""
+    try:
+        pipelines = load_settings(app.config_path, needs_pipeline=False).names
+    except ConfigError:  # Airflow's commands work without
+        return
+    known = [f"{name}{suffix}" for name in pipelines for suffix in ("", *DAG_SUFFIXES)]
+    for dag_id in dag_ids:
+        if dag_id not in known and (like := close_to(dag_id, known)):
+            app.out.note(f"Tally has no DAG {dag_id}{like}")
+
+
+@command(examples=["tally jars /opt/tally/jars"])
+@folder_argument
+def jars(app: App, folder: Path) -> None:
+    """Fetch Spark's Kafka connector, and prepare Spark's start.
+
+    The connector of the PySpark that Tally is tested with, and what it needs, by exact version from
+    Maven Central, checked against checksums that come with Tally. Needs Java and the extra "spark".
+    An archive of the classes that Spark loads is made beside the jars: with it Spark starts in half
+    the time. Call this again after an update of Java or PySpark.
+    """
+    from tally.spark.class_archive import build_archive  # noqa: PLC0415 - --help does without
+    from tally.spark.jars import install_connector  # noqa: PLC0415
+
+    found = install_connector(folder.absolute(), app.out.note)
+    build_archive(folder, app.out.note)
+    app.out.line(f"{plural(len(found), 'jar')} in {folder.absolute()}; in tally.toml:")
+    app.out.line()
+    app.out.line("[spark]")
+    app.out.line(f'jars_dir = "{folder.absolute()}"')
+
+
+@command(
+    "connect-server",
+    examples=[
+        "tally connect-server",
+        "tally connect-server --master spark://spark-master:7077 --memory 2g",
+    ],
+)
+@click.option(
+    "--master",
+    default="local[*]",
+    show_default=True,
+    metavar="MASTER",
+    help="Spark's master: where the server's tasks run.",
+)
+@click.option(
+    "--port",
+    type=options.Number("a port", max=65_535),
+    default=PORT,
+    show_default=True,
+    help="The port on the loopback address.",
+)
+@click.option(
+    "--memory",
+    default=MEMORY,
+    show_default=True,
+    metavar="SIZE",
+    help="The heap of the server, in Java's notation.",
+)
+def connect_server(app: App, master: str, port: int, memory: str) -> None:
+    """Keep a Spark Connect server running, so that no batch starts a Spark.
+
+    Batches of Airflow and of `tally run` count on it when `spark.master`, or the connection
+    tally_spark, is sc://localhost:PORT. It is started again when its JVM has ended, has run out of
+    memory, does not answer for a minute, or has a task that still runs a minute after it was
+    cancelled. It listens on the loopback address and asks for `spark.connect_token`; for other
+    machines put a proxy with TLS in front of it. `spark.jars_dir` and `spark.conf` apply to it.
+    """
+    from tally.spark.connect_server import server_command, server_environment  # noqa: PLC0415
+    from tally.spark.keeper import keep  # noqa: PLC0415 - as above, --help does without
+
+    settings = load_settings(app.config_path, needs_pipeline=False).spark
+    token = settings.connect_token.get_secret_value()
+    if not token:
+        raise ConfigError(
+            "spark.connect_token is missing: the server would count for everybody on this machine",
+            next_step="set it in a private file or as TALLY_SPARK__CONNECT_TOKEN, for the clients "
+            "as well",
+        )
+    with TemporaryDirectory(prefix="tally-connect-server-") as folder:
+        command = server_command(
+            settings.model_copy(update={"master": master}),
+            port=port,
+            scratch=Path(folder),
+            memory=memory,
+        )
+        app.out.note(f"a Spark Connect server on {master} is kept at sc://localhost:{port}")
+        keep(command, port, environment=server_environment(token))
+
+
+@command(examples=["tally version"])
+def version(app: App) -> None:
+    """Show the versions of Tally and of what it runs on."""
+    app.out.line(f"tally {__version__}")
+    app.out.line(f"python {python_version()}")
+    for name in BESIDE:
+        try:
+            app.out.line(f"{name} {version_of(name)}")
+        except PackageNotFoundError:
+            app.out.line(f"{name} {ABSENT}")
