@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tally.counting.commit import commit_once
-from tally.deliveries.choice import delivery_of
+from tally.counting.commit import commit_in, commit_once
+from tally.deliveries.kept_lines import delivery_of
 from tally.errors import OvertakenError
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance, Rival
@@ -154,7 +154,8 @@ def test_of_two_first_backfills_at_once_the_second_is_overtaken(new_pipeline: Ne
 
     rival = threading.Thread(target=commit_second)
     with first.ctx.database.transaction() as tx:
-        assert delivery_of(first.pipeline).commit(tx, first.batch, first.result)
+        delivery = delivery_of(first.ctx, first.pipeline)
+        assert commit_in(tx, delivery, first.batch, first.result)
         rival.start()
         waiting = "select 1 from information_schema.innodb_trx where trx_state = 'LOCK WAIT'"
         wait_until(
