@@ -209,6 +209,12 @@ class Machine(RuleBasedStateMachine):
         self.pipeline.do(op.Plan())
         self.pipeline.do(how)
 
+    @rule(what=st.builds(op.Produce, NUMBER, SAID))
+    def fence_a_worker(self, what: op.Operation) -> None:
+        """A worker resumes after another attempt has claimed its batch."""
+        for operation in (what, op.Plan(), op.Stop(0), op.Stop(0), op.GoOn(-2)):
+            self.pipeline.do(operation)
+
     go_on = _one("go_on", st.builds(op.GoOn, NUMBER))  # a stopped worker resumes
 
     # The database is restored under a worker, and the batch is planned again with other ranges.

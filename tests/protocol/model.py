@@ -258,7 +258,7 @@ class Model:
         try:
             self._commit(f.copy(), **about)
         except Rejected as rejected:
-            cases["a fenced zombie"] += rejected.guard in {"attempt", "token", "as read"}
+            cases["a fenced zombie"] += rejected.guard in {"once", "attempt", "token", "as read"}
         else:
             raise Rejected("effect", f"{action} was refused without a reason")
         finally:

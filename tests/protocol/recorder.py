@@ -31,6 +31,7 @@ _COMMITTED: Final = re.compile(
     r" and claim_token <=> '(\w+)'",
     re.DOTALL,
 )
+_WRITE: Final = re.compile(r"\s*(insert|update|delete|replace)", re.IGNORECASE)
 _OF_GENERATION: Final = "join topic_incarnation i using (incarnation_id) where i.pipeline = '{0}'"
 _OF_SEGMENT: Final = "join segment using (segment_id) join batch b using (batch_id)"
 
@@ -200,13 +201,16 @@ def _work_on_batches(old: Facts, now: Facts, claim: Claim | None) -> Iterator[Do
 def watch(connection: "pymysql.Connection[Any]", recorder: Callable[[], Recorder | None]) -> None:
     """Record the transactions of a connection, each with the recorder of its time."""
     query, commit = connection.query, connection.commit
-    claims: list[Claim] = []
+    writes: list[Claim | None] = []
+    """Of the open transaction, each with the claim by which it commits a batch."""
 
-    def asked(sql: Any, *rest: Any, **options: Any) -> Any:
-        if isinstance(sql, str) and (found := _COMMITTED.search(sql)):
-            claims[:] = [(int(found[1]), int(found[2]), found[3])]
-        elif sql == "start transaction read write":
-            claims.clear()
+    def asked(sql: str | bytes, *rest: Any, **options: Any) -> Any:
+        text = sql if isinstance(sql, str) else "insert"  # many rows come as bytes
+        if text.startswith("start transaction"):
+            writes.clear()
+        elif _WRITE.match(text):
+            by = _COMMITTED.search(text)
+            writes.append(None if by is None else (int(by[1]), int(by[2]), by[3]))
         return query(sql, *rest, **options)
 
     def committed() -> None:
@@ -215,8 +219,9 @@ def watch(connection: "pymysql.Connection[Any]", recorder: Callable[[], Recorder
             commit()
             is_answered = True
         finally:
-            if (of := recorder()) is not None:
-                of.committed(claims[0] if claims else None, is_answered=is_answered)
+            if writes and (of := recorder()) is not None:
+                claim = next(filter(None, writes), None)
+                of.committed(claim, is_answered=is_answered)
 
     connection.query, connection.commit = asked, committed  # type: ignore[method-assign]
 
