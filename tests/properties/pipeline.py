@@ -6,7 +6,7 @@ Planner, ledger and commits are the real ones. Kafka is :class:`KafkaModel`, and
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -44,7 +44,7 @@ from tests.properties.disturbance import Disturbance, Killed, Process, SkewedClo
 from tests.properties.dump import Dump
 from tests.properties.kafka_model import KafkaModel, Log, moment_of
 from tests.properties.reader import KilledReader, ModelReader, StoppedReader, claimed, found
-from tests.protocol.facts import Facts, Segment
+from tests.protocol.facts import Facts, Loss, Segment
 from tests.protocol.recorder import Kafka, Recorder
 
 TOPIC = "alog"
@@ -109,7 +109,9 @@ class PipelineUnderTest:
 
     def _begins(self, cluster_id: str, topic_id: str, number: int) -> set[int]:
         adopted = self.adopted.get((cluster_id, topic_id), set())
-        begins = self.kafka.begins(cluster_id, topic_id, number, adopted or {self.pipeline.start})
+        begins = self.kafka.begins(
+            cluster_id, topic_id, number, adopted or {str(self.pipeline.start)}
+        )
         # What a whole generation had lost before its adoption is a loss, and no start.
         return begins | ({0} if "earliest" in adopted else set())
 
@@ -239,8 +241,10 @@ class PipelineUnderTest:
 
     def _must_be_so(self, kind: str, number: int, **fields: object) -> None:
         """Check that the ledger has what an operation reported as done."""
-        facts = {"batch": self.facts.batches, "replay": self.facts.replays}[kind]
-        found = facts.get(number)
+        known: Mapping[int, object] = self.facts.replays
+        if kind == "batch":
+            known = self.facts.batches
+        found = known.get(number)
         state = getattr(found, "state", found)
         if found is None or fields.get("state", state) != state:
             raise Unexpected(f"it was reported as done, and is not: {kind} {number}, {fields}")
@@ -575,8 +579,9 @@ class PipelineUnderTest:
         facts = self.facts
         for s in facts.of_batch(batch_id).values():
             log = self._log_of(s)
-            tiles = [*facts.live().values(), *(loss for loss in facts.losses if loss.is_tile)]
-            touched = [s, *(tile for tile in tiles if tile.meets(s))]
+            tiles: list[Segment | Loss] = [*facts.live().values()]
+            tiles += [loss for loss in facts.losses if loss.is_tile]
+            touched = [s, *(tile for tile in tiles if s.meets(tile))]
             low = min(tile.start for tile in touched)
             high = max(tile.until for tile in touched)
             holes = sum(low <= offset < high for offset in log.held) < high - low

@@ -374,7 +374,8 @@ class Model:
         for number, s in {} if is_restore else before.segments.items():
             self.need("ranges", f.segments.get(number, s).range == s.range, s)
         tiles: dict[Place, list[tuple[int, int]]] = {place: [] for place in f.positions}
-        for tile in (*f.live().values(), *(lo for lo in f.losses if lo.is_tile)):
+        live: list[Segment | Loss] = [*f.live().values()]
+        for tile in [*live, *(lo for lo in f.losses if lo.is_tile)]:
             tiles[tile.place].append((tile.start, tile.until))
         for place, (start, at) in f.positions.items():
             of = sorted(tiles[place])

@@ -280,9 +280,15 @@ def _read_segments(rows: Rows, f: Facts, counts: str) -> None:
     for r in found:
         number = r["segment_id"]
         assert totals[number] == len(letters[number]), f"dead letters of {r}"
-        numbers = [r[key] for key in ("records", "matched", "malformed")]
         is_counted = r["state"] not in {"planned", "abandoned"}
-        of_it = _sums(contributions[number]), frozenset(letters[number])
+        counts_of_it = Counts(
+            records=r["records"],
+            matched=r["matched"],
+            malformed=r["malformed"],
+            rows=_sums(contributions[number]),
+            letters=frozenset(letters[number]),
+        )
+        is_counted |= bool(counts_of_it.rows or counts_of_it.letters)
         f.segments[number] = Segment(
             batch=r["batch_id"],
             place=(r["incarnation_id"], r["partition_id"]),
@@ -291,7 +297,7 @@ def _read_segments(rows: Rows, f: Facts, counts: str) -> None:
             state=r["state"],
             superseded_by=r["superseded_by"],
             replaces=frozenset(replaces[number]),
-            counts=Counts(*numbers, *of_it) if is_counted or any(of_it) else None,
+            counts=counts_of_it if is_counted else None,
         )
 
 
