@@ -52,6 +52,8 @@ def _options() -> argparse.Namespace:
     add = parser.add_argument
     add("--duration-s", type=float, default=600, help="how long faults come")
     add("--faults", type=int, help="how many the first campaign makes at most")
+    traces = "how many short pipelines the first campaign checks, in any time"
+    add("--traces", type=int, help=traces)
     add("--seed", type=int, default=1, help="of lines, faults and moments")
     add("--only", choices=[COMMIT_PATH, PROCESSES], help="one campaign alone")
     add("--rate", type=int, default=200, help="lines a second")
@@ -77,7 +79,12 @@ def _write(path: Path | None, reports: dict[str, Any]) -> None:
 
 def _break_statements(options: argparse.Namespace, duration_s: float) -> CommitPathReport:
     report = commit_path.run(
-        options.faults, duration_s, options.seed, _say, by_level=options.by_level
+        options.faults,
+        None if options.traces else duration_s,
+        options.seed,
+        _say,
+        traces=options.traces,
+        by_level=options.by_level,
     )
     _say("\n".join(["", *of_statements([asdict(report)])]))
     return report

@@ -2,7 +2,7 @@
 
 A seeded random walk. In each round an operation of one pipeline meets a fault of the connection,
 the server or the process, played by :mod:`tests.properties.faults`; then it is called again, as
-Airflow would, until it is done. After each call the oracle compares the result with the records,
+Airflow would, until it is done. After each call what was committed is checked against the protocol,
 and the audit checks the ledger. Kafka is a model, MySQL is real.
 """
 
@@ -27,14 +27,18 @@ from tests.properties.oracle import Oracle
 from tests.properties.pipeline import PipelineUnderTest
 from tests.properties.scenarios import FIRST_PLAN, SCENARIOS, Scenario, some_lines
 from tests.properties.setup import NewPipeline, pipelines, settings_for
+from tests.protocol.model import HARD_CASES
 from tests.servers import PROJECT, free_home
 
 ROUNDS_PER_LIFE: Final = 40
+ROUNDS_PER_TRACE: Final = 4
 TRIES: Final = 12
 MISMATCHES_MAX: Final = 5
 AGAIN_UNDER_FAULT: Final = 0.6
 ALL_KINDS_IN: Final = 80
 """Faults among which each kind must be, as each has its turn."""
+HARD_CASES_IN: Final = 400
+"""Faults among which each of the model's hard cases must be."""
 
 # Outcomes after which an operation is called again.
 AGAIN: Final = {
@@ -50,6 +54,12 @@ class CommitPathReport:
     seconds: float = 0.0
     rounds: int = 0
     faults: int = 0
+    traces: int = 0
+    """Pipelines; what each did to its ledger was checked as one trace."""
+    actions: int = 0
+    """Actions in all traces."""
+    hard_cases: dict[str, int] = field(default_factory=dict)
+    """How often each of the model's hard cases was in a trace."""
     commits: int = 0
     commits_under_fault: int = 0
     """Commits between a fault and the end of its operation."""
@@ -71,8 +81,16 @@ class CommitPathReport:
 class Campaign:
     """One seeded walk."""
 
-    def __init__(self, new: NewPipeline, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        new: NewPipeline,
+        seed: int,
+        say: Callable[[str], None],
+        *,
+        rounds_per_life: int = ROUNDS_PER_LIFE,
+    ) -> None:
         self.new, self.seed, self.say = new, seed, say
+        self.rounds_per_life = rounds_per_life
         self.report = CommitPathReport(seed=seed)
         self.random = Random(seed)
         self.pipeline: PipelineUnderTest
@@ -81,14 +99,18 @@ class Campaign:
         self._choice = FaultChoice(self.random)
         self._coverage: dict[str, Counter[str]] = defaultdict(Counter)
         self._recoveries: list[float] = []
+        self._cases: Counter[str] = Counter()
         self._story: list[str] = []
         """The events of this round."""
 
-    def walk(self, faults: int | None, duration_s: float | None) -> CommitPathReport:
-        """Run pipelines until the number of faults or the duration is reached."""
+    def walk(
+        self, faults: int | None, duration_s: float | None, traces: int | None = None
+    ) -> CommitPathReport:
+        """Run pipelines until the number of faults or traces, or the duration is reached."""
         begun = time.monotonic()
         while (
             (faults is None or self.report.faults < faults)
+            and (traces is None or self.report.traces < traces)
             and (duration_s is None or time.monotonic() - begun < duration_s)
             and len(self.report.mismatches) < MISMATCHES_MAX
         ):
@@ -110,18 +132,22 @@ class Campaign:
         try:
             self.pipeline.begin(self._beginning())
             self._round(FIRST_PLAN)
-            for _ in range(ROUNDS_PER_LIFE - 1):
+            for _ in range(self.rounds_per_life - 1):
                 self._round(SCENARIOS[self._turn % len(SCENARIOS)])
                 self._turn += 1
             self._story = ["come to rest"]
             finish(self.pipeline, self.oracle)
-            self._check_none("select * from batch where pipeline = %s and state = 'planned'")
+            assert not self.pipeline.facts.planned(), "a batch is still planned"
             self.pipeline.wire.close_all()
         except Exception as error:  # noqa: BLE001 - told at the end, with all of the evidence
             story = "\n    ".join([f"{type(error).__name__}: {error}", *self._story])
             self.report.mismatches.append(f"seed {self.seed}, round {self.report.rounds}: {story}")
             self.say(f"MISMATCH {self.report.mismatches[-1]}")
+        recorder = self.pipeline.recorder
         self.report.commits += self.oracle.commits
+        self.report.traces += 1
+        self.report.actions += len(recorder.trace)
+        self._cases.update(recorder.model.cases)
 
     def _beginning(self) -> op.Beginning:
         return op.Beginning(
@@ -208,18 +234,17 @@ class Campaign:
 
     def _check_nothing_is_asked_twice(self) -> None:
         """A replay request that was repeated is in the ledger once."""
-        self._check_none(
+        twice = self.pipeline.rows(
             "select run_id, request, count(*) as times from replay where pipeline = %s"
-            " group by run_id, request having count(*) > 1"
+            " group by run_id, request having count(*) > 1",
+            (self.pipeline.name,),
         )
-
-    def _check_none(self, statement: str) -> None:
-        found = self.pipeline.rows(statement, (self.pipeline.name,))
-        assert not found, f"{statement}: {found}"
+        assert not twice, twice
 
     def _sum_up(self) -> None:
         report = self.report
         report.kinds = {kind: self._choice.came[kind] for kind in [*FaultKind.__members__, "RIVAL"]}
+        report.hard_cases = {case: self._cases[case] for case in HARD_CASES}
         report.coverage = {point: dict(of) for point, of in sorted(self._coverage.items())}
         report.never = sorted(self._never())
         report.problems = list(self._problems())
@@ -239,6 +264,9 @@ class Campaign:
         absent = [kind for kind, came in self.report.kinds.items() if not came]
         if absent and self.report.faults >= ALL_KINDS_IN:
             yield f"these never came: {absent}"
+        lacking = [case for case, came in self.report.hard_cases.items() if not came]
+        if lacking and self.report.faults >= HARD_CASES_IN:
+            yield f"no trace has these: {lacking}"
         if self.report.commits_under_fault <= self.report.rounds / 8:
             yield (
                 f"nothing moves: {self.report.commits_under_fault} commits by operations that met "
@@ -252,15 +280,19 @@ def run(
     seed: int,
     say: Callable[[str], None],
     *,
+    traces: int | None = None,
     by_level: bool = False,
 ) -> CommitPathReport:
-    """A campaign on a MySQL of its own, until so many faults or so many seconds have come.
+    """A campaign on a MySQL of its own, until so many faults, seconds or traces have come.
 
-    An equal seed plays the same faults again. By level, the pipelines also count in bytes.
+    An equal seed plays the same faults again. By level, the pipelines also count in bytes. Where
+    traces are counted, they are short.
     """
+    rounds = ROUNDS_PER_LIFE if traces is None else ROUNDS_PER_TRACE
     with free_home() as home, TemporaryDirectory() as folder:
         stack = Stack(project=PROJECT, home=home, announce=say)
         with stack.foreground([Part.MYSQL]):
             counting = settings_for(stack, Path(folder), by_level=by_level, in_bytes=by_level)
             with pipelines(counting, stack) as new:
-                return Campaign(new, seed, say).walk(faults, duration_s)
+                campaign = Campaign(new, seed, say, rounds_per_life=rounds)
+                return campaign.walk(faults, duration_s, traces)

@@ -192,11 +192,11 @@ def test_a_server_that_breaks_at_every_commit_is_given_up(world: World) -> None:
     with (
         proxied(world, Cut.BEFORE_COMMIT, times=99) as (proxy, broken),
         pytest.raises(
-            errors.RetryableError, match="the ledger says that nothing was committed"
+            errors.RetryableError, match="times in a row, and nothing was committed"
         ) as caught,
     ):
         commit(broken, batch, result(batch))
-    assert caught.value.next_step.startswith(f"tally run {batch.batch_id}")
+    assert caught.value.what.startswith(f"batch {batch.batch_id}: ")
     assert proxy.fired > 1
     assert_untouched(world)
 

@@ -4,15 +4,19 @@ import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from tally import errors
 from tally.audit.recount import recount
+from tally.config.servers import MySQLSettings
 from tally.context import Patience
 from tally.counting.batch import Ran
 from tally.model import OffsetRange
+from tally.mysql.connection import connect
+from tally.mysql.transactions import Connection
 from tally.planning import replay_request as requests
 from tally.replay.preview import Preview, preview_replay
 from tally.replay.record import request_replay
@@ -240,8 +244,13 @@ def test_a_request_that_cannot_be_looked_up_says_so(world: World) -> None:
     """The error names the command that shows it; nothing is recorded a second time."""
     steps.count(world, [ERROR] * 3)
     shown = preview(world)
-    with proxied(world, Cut.ANSWER_LOST, times=9) as (_, broken):
+    with proxied(world, Cut.ANSWER_LOST) as (proxy, broken):
+
+        def gone_since(settings: MySQLSettings) -> Connection:
+            return connect(settings.model_copy(update={"port": 1} if proxy.fired else {}))
+
         ctx = broken.context(patience=Patience(doubt_pause_s=0, outcome_s=0))
+        ctx = replace(ctx, database=replace(ctx.database, open=gone_since))
         with pytest.raises(errors.OutcomeUnknownError, match="does not say whether") as caught:
             request_replay(ctx, shown, reason="a test")
     assert "tally replays" in caught.value.what

@@ -19,12 +19,14 @@ from tally.config.servers import MySQLSettings
 from tally.errors import TallyError
 from tally.mysql.connection import connect
 from tests.properties.faults import Fault, Faults
+from tests.protocol.recorder import watch
 from tests.proxy import Proxy
 
 if TYPE_CHECKING:
     import pymysql
 
     from tests.properties.operations import Operation
+    from tests.protocol.recorder import Recorder
 
 _READ_ONLY_TRANSACTION = 0x2000  # of the server's status flags; PyMySQL has no name for it
 
@@ -54,6 +56,8 @@ class Wire:
     proxy: Proxy
     """The proxy through which they go."""
     faults: Faults
+    recorder: "Recorder | None" = None
+    """Of the pipeline under test."""
     rival: Rival | None = None
     rival_came: bool = False
     """Whether it ran in this operation."""
@@ -108,7 +112,7 @@ class Wire:
 
     def _open(self, settings: MySQLSettings) -> "pymysql.Connection[Any]":
         if self._is_direct:
-            return connect(settings)
+            return self._watched(connect(settings))
         try:
             connection = connect(settings.model_copy(update={"port": self.proxy.port}))
         except TallyError:
@@ -122,6 +126,10 @@ class Wire:
 
         # PyMySQL calls this when the connection is lost; a killed process must not notice.
         connection._force_close = lost  # type: ignore[attr-defined]
+        return self._watched(connection)
+
+    def _watched(self, connection: "pymysql.Connection[Any]") -> "pymysql.Connection[Any]":
+        watch(connection, lambda: self.recorder)
         return connection
 
     def _check_alive(self) -> None:

@@ -69,11 +69,11 @@ class FaultChoice:
         kinds = [k for k in names if self._points(FaultKind[k], statements)]
         kind = self._least((name,), [*kinds, "RIVAL"])
         if kind == "RIVAL":
-            return Rival(self.random.randint(1, 6), self.random.choice(_others(name, RIVALS)))
+            return Rival(self.random.randint(1, 6), self.random.choice(RIVALS))
         points = self._points(FaultKind[kind], statements)
         wanted = self._least((name, kind), points)
         after = self.random.choice([i for i, s in enumerate(points, 1) if s == wanted])
-        return self._fault(name, FaultKind[kind], after, again=self.random.random() < 0.4)
+        return self._fault(FaultKind[kind], after, again=self.random.random() < 0.4)
 
     def _allowed(self) -> set[FaultKind]:
         allowed = set(FaultKind) - set(SLOW)
@@ -93,22 +93,15 @@ class FaultChoice:
         self._tried[*where, chosen] += 1
         return chosen
 
-    def _fault(self, name: str, kind: FaultKind, after: int, *, again: bool) -> Fault:
+    def _fault(self, kind: FaultKind, after: int, *, again: bool) -> Fault:
         then: tuple[Operation, ...] = ()
         if kind in {FaultKind.PAUSED, FaultKind.PAUSED_AND_LOST}:
-            then = tuple(_others(name, self.random.choice(SUCCESSORS)))
+            then = self.random.choice(SUCCESSORS)
         if kind is FaultKind.CLOCK_MOVED:
             then = (op.SetClock(self.random.randint(-72, 72)),)
         second = None
         if again:
             quick = [k for k in FaultKind if k not in {*SLOW, *NEEDS_A_WRITER}]
             kind_then, after_then = self.random.choice(quick), self.random.randint(1, 6)
-            second = self._fault(name, kind_then, after_then, again=False)
+            second = self._fault(kind_then, after_then, again=False)
         return Fault(after, kind, then, second)
-
-
-def _others(name: str, operations: Sequence[Operation]) -> Sequence[Operation]:
-    """Operations that may run concurrently; beside a prune only those that commit no counts."""
-    if name != "prune":
-        return operations
-    return [o for o in operations if o.name in {"Plan", "Age", "Produce", "AskAll"}]

@@ -251,7 +251,7 @@ class Faults:
     def _turn_autocommit_on(self, _: Fault, session: Session) -> None:
         session.execute("set autocommit = 1")
 
-    def _alter_table(self, _: Fault, __: Session) -> None:
+    def _alter_table(self, fault: Fault, _: Session) -> None:
         table = f"tally.`{self.name}`"
         ways = (
             [f"alter table {table} comment = 'altered {self._alterations}'"],
@@ -262,9 +262,23 @@ class Faults:
             [f"analyze table {table}"],
             [f"alter table {table} engine = InnoDB"],
         )
-        for statement in ways[self._alterations % len(ways)]:
-            self.as_root(statement)
-        self._alterations += 1
+        if self._change_table(fault, ways[self._alterations % len(ways)]):
+            self._alterations += 1
+
+    def _change_table(self, fault: Fault, statements: Sequence[str]) -> bool:
+        """Run them; False, and nothing has happened, while a commit of ours uses the table."""
+        self.as_root("set session lock_wait_timeout = 1")
+        try:
+            for statement in statements:
+                self.as_root(statement)
+        except OperationalError as error:
+            if error.args[0] != ER.LOCK_WAIT_TIMEOUT:
+                raise
+            self._keep_armed(fault)
+            return False
+        finally:
+            self.as_root("set session lock_wait_timeout = 20")
+        return True
 
     # --- a lock
 
@@ -274,16 +288,8 @@ class Faults:
         return End(partial(session.refuse, ER.LOCK_DEADLOCK, words), stays_open=True)
 
     def _rebuild_table(self, fault: Fault, session: Session, packet: bytes) -> End:
-        """Rebuild an untouched table; it has not happened while a commit of ours has touched it."""
         answer = session.ask(packet)
-        self.as_root("set session lock_wait_timeout = 1")
-        try:
-            self.as_root(f"alter table tally.`{self.name}` engine = InnoDB")
-        except OperationalError as error:
-            if error.args[0] != ER.LOCK_WAIT_TIMEOUT:
-                raise
-            self._keep_armed(fault)
-        self.as_root("set session lock_wait_timeout = 20")
+        self._change_table(fault, [f"alter table tally.`{self.name}` engine = InnoDB"])
         return End(partial(session.client.sendall, answer.data), stays_open=True)
 
     def _keep_armed(self, fault: Fault) -> None:

@@ -28,9 +28,9 @@ def finish(pipeline: PipelineUnderTest, oracle: Oracle) -> None:
     else:
         raise AssertionError("the pipeline is stuck")
     oracle.check(with_audit=True)
-    open_ = "select replay_id from replay where pipeline = %s and state = 'open' order by replay_id"
-    for row in pipeline.rows(open_, (pipeline.name,)):
-        pipeline.end_replay(row["replay_id"])
+    for replay, state in sorted(pipeline.facts.replays.items()):
+        if state == "open":
+            pipeline.end_replay(replay)
     late = [pipeline.go_on(worker) for worker in pipeline.workers]
     assert not any(late), "a late worker has committed"
     pipeline.do(op.Prune())
@@ -39,30 +39,21 @@ def finish(pipeline: PipelineUnderTest, oracle: Oracle) -> None:
 
 def _is_finished(pipeline: PipelineUnderTest) -> bool:
     """Whether all partitions are counted to their end, without open losses or batches."""
-    generation = pipeline.kafka.topics[TOPIC]
-    rows = pipeline.rows(
-        "select o.partition_id, o.next_offset, exists (select 1 from lost_range l"
-        "   where l.incarnation_id = o.incarnation_id and l.partition_id = o.partition_id"
-        "   and l.state = 'open') as is_open"
-        " from partition_offset o join topic_incarnation i using (incarnation_id)"
-        " where i.pipeline = %s and i.state = 'current' and i.topic_id = %s and i.cluster_id = %s",
-        (pipeline.name, generation.topic_id, generation.cluster_id),
-    )
-    offsets = {row["partition_id"]: row["next_offset"] for row in rows if not row["is_open"]}
-    open_ = pipeline.rows(
-        "select 1 from batch where pipeline = %s and kind = 'ingest' and state = 'planned'",
-        (pipeline.name,),
-    )
-    return not open_ and all(
-        offsets.get(number, -1) >= log.end for number, log in enumerate(generation.logs)
+    facts, served = pipeline.facts, pipeline.kafka.topics[TOPIC]
+    blocked = {loss.place for loss in facts.losses if loss.state == "open"}
+    identity = (served.cluster_id, served.topic_id, "current")
+    offsets = {
+        number: at
+        for (generation, number), (_, at) in facts.positions.items()
+        if facts.generations[generation] == identity and (generation, number) not in blocked
+    }
+    return not facts.planned(kind="ingest") and all(
+        offsets.get(number, -1) >= log.end for number, log in enumerate(served.logs)
     )
 
 
 def is_changed(pipeline: PipelineUnderTest) -> bool:
     """Whether Kafka serves another generation of the topic than the ledger's current one."""
-    rows = pipeline.rows(
-        "select topic_id from topic_incarnation where pipeline = %s and state = 'current'",
-        (pipeline.name,),
-    )
+    known = [of[1] for of in pipeline.facts.generations.values() if of[2] == "current"]
     served = pipeline.kafka.topics.get(TOPIC)
-    return served is not None and rows not in ([], [{"topic_id": served.topic_id}])
+    return served is not None and known not in ([], [served.topic_id])

@@ -5,7 +5,7 @@ held, and from when until when. Times are ticks of the model's own clock, which 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -174,6 +174,32 @@ class KafkaModel(FixedKafka):
     def log(self, cluster_id: str, topic_id: str, partition: int) -> Log:
         """A partition of any generation."""
         return self.generation(cluster_id, topic_id).logs[partition]
+
+    def begins(
+        self, cluster_id: str, topic_id: str, number: int, policies: Collection[str]
+    ) -> set[int]:
+        """The offsets of its answers at which counting may begin, by these start policies."""
+        answers = self.answers[cluster_id, topic_id]
+        seen = [answer[number] for answer in answers if number in answer]
+        begin = {p.earliest if policy == "earliest" else p.end for p in seen for policy in policies}
+        if any(number not in answer for answer in answers):
+            begin.add(0)  # the partition was added
+        return begin
+
+    def was_gone(self, cluster_id: str, topic_id: str, number: int, offsets: range) -> bool:
+        """Whether each of these offsets once could not be read.
+
+        Where another topic took its place, the rest of the old one went with it.
+        """
+        generation = self.generation(cluster_id, topic_id)
+        told = [generation.logs[number].told.get(offset, [(0, None)]) for offset in offsets]
+        return generation.was_away or all(any(r is None for _, r in of) for of in told)
+
+    def earliest(self, cluster_id: str, topic_id: str, number: int) -> int | None:
+        """The highest first offset that it has answered; None for an unknown partition."""
+        answers = self.answers[cluster_id, topic_id]
+        held = [answer[number].earliest for answer in answers if number in answer]
+        return max(held, default=None)
 
     def look(self) -> KafkaSnapshot:
         """The current snapshot of all topics."""

@@ -119,12 +119,6 @@ DISTURBANCES: st.SearchStrategy[Disturbance | None] = st.one_of(
 )
 
 
-def is_alone(disturbance: Disturbance | None) -> bool:
-    """Whether no other process does anything meanwhile."""
-    pauses = {FaultKind.PAUSED, FaultKind.PAUSED_AND_LOST}
-    return not isinstance(disturbance, Rival) and getattr(disturbance, "kind", None) not in pauses
-
-
 def _one(
     name: str,
     operations: st.SearchStrategy[op.Operation],
@@ -182,6 +176,16 @@ class Machine(RuleBasedStateMachine):
         self.pipeline.do(op.Plan())
         self.pipeline.do(op.RunMinute(), disturbance)
 
+    @rule(
+        what=st.builds(op.Produce, NUMBER, SAID),
+        kind=st.sampled_from([FaultKind.COMMIT_LOST, FaultKind.COMMIT_ANSWER_LOST]),
+    )
+    def minute_without_an_answer(self, what: op.Operation, kind: FaultKind) -> None:
+        """The answer to the COMMIT of a batch is lost; the one before is the claim's."""
+        self.pipeline.do(what)
+        self.pipeline.do(op.Plan())
+        self.pipeline.do(op.RunMinute(), Fault(2, kind))
+
     @rule(what=st.lists(st.builds(op.Produce, NUMBER, SAID), min_size=2, max_size=4))
     def quiet_minutes(self, what: list[op.Operation]) -> None:
         """Several undisturbed batches, so that there are segments to replace."""
@@ -204,6 +208,12 @@ class Machine(RuleBasedStateMachine):
         self.pipeline.do(first)
         self.pipeline.do(op.Plan())
         self.pipeline.do(how)
+
+    @rule(what=st.builds(op.Produce, NUMBER, SAID))
+    def fence_a_worker(self, what: op.Operation) -> None:
+        """A worker resumes after another attempt has claimed its batch."""
+        for operation in (what, op.Plan(), op.Stop(0), op.Stop(0), op.GoOn(-2)):
+            self.pipeline.do(operation)
 
     go_on = _one("go_on", st.builds(op.GoOn, NUMBER))  # a stopped worker resumes
 
@@ -285,8 +295,15 @@ class Machine(RuleBasedStateMachine):
     # Any replay is resumed, with its batches in any order.
     go_on_with_a_replay = _one("go_on_with_a_replay", REPLAYS)
 
-    # Without a rival whose commit it could fold before the oracle sees it.
-    prune = _one("prune", st.just(op.Prune()), DISTURBANCES.filter(is_alone))
+    prune = _one("prune", st.just(op.Prune()))
+
+    @rule(what=st.builds(op.Produce, NUMBER, SAID), disturbance=DISTURBANCES)
+    def prune_beside_a_replay(self, what: op.Operation, disturbance: Disturbance | None) -> None:
+        """Old batches are folded while the newest is to be replayed."""
+        minute = (what, op.Plan(), op.RunMinute())
+        for operation in (*minute, op.Expire(0, 9), op.Expire(1, 9), *minute, op.AskBatch(0)):
+            self.pipeline.do(operation)
+        self.pipeline.do(op.Prune(), disturbance)
 
     audit = _one("audit", st.just(op.Audit()))  # it holds beside concurrent operations, too
 

@@ -5,14 +5,14 @@ Planner, ledger and commits are the real ones. Kafka is :class:`KafkaModel`, and
 """
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pymysql
 
@@ -33,7 +33,7 @@ from tally.ledger.batches import Requester
 from tally.ledger.decisions import Adoption, accept_losses, adopt_topic, find_losses
 from tally.ledger.positions import lock_pipeline
 from tally.maintenance.prune import prune
-from tally.model import Batch, BatchKind, OffsetRange, TopicPartition
+from tally.model import Batch, OffsetRange, TopicPartition
 from tally.mysql.transactions import Database, Row, Transaction
 from tally.planning import replay_request as requests
 from tally.planning.ingest import first_offsets
@@ -44,10 +44,9 @@ from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance, Killed, Process, SkewedClock, Wire
 from tests.properties.dump import Dump
 from tests.properties.kafka_model import KafkaModel, Log, moment_of
-from tests.properties.reader import KilledReader, ModelReader, Reads, StoppedReader, claimed
-
-if TYPE_CHECKING:
-    from tests.properties.oracle import Expected
+from tests.properties.reader import KilledReader, ModelReader, StoppedReader, claimed, found
+from tests.protocol.facts import Facts, Loss, Segment
+from tests.protocol.recorder import Kafka, Recorder
 
 TOPIC = "alog"
 
@@ -79,24 +78,6 @@ class Unexpected(AssertionError):  # noqa: N818 - an assertion
 
 
 @dataclass(slots=True)
-class Memory:
-    """What was seen in the ledger, and must not be undone."""
-
-    ranges: dict[int, tuple[Any, ...]] = field(default_factory=dict)
-    """The planned range of each segment, which must not change."""
-    positions: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
-    """By generation and partition: start and committed offset."""
-    covered: dict[tuple[str, str, int], set[int]] = field(default_factory=lambda: defaultdict(set))
-    """By partition of a generation: offsets that were ever counted."""
-    committed: set[int] = field(default_factory=set)
-    """Batches that were committed."""
-    expected: "dict[int, Expected]" = field(default_factory=dict)
-    """What each segment's count must have found."""
-    live: list[Row] = field(default_factory=list)
-    """Live segments of the last check; a folded segment replaces some of them."""
-
-
-@dataclass(slots=True)
 class PipelineUnderTest:
     """The pipeline. Tests call ``do``; the oracle reads the rest."""
 
@@ -107,7 +88,6 @@ class PipelineUnderTest:
     wire: Wire
     clock: SkewedClock = field(default_factory=SkewedClock)
     kafka: KafkaModel = field(default_factory=KafkaModel)
-    reads: Reads = field(default_factory=dict)
     adopted: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     """By cluster and topic id: the start policies of adoptions."""
     workers: list[Worker] = field(default_factory=list)
@@ -115,11 +95,53 @@ class PipelineUnderTest:
     """How often each operation had each outcome."""
     _disturbed: bool = False
     _depth: int = 0
-    memory: Memory = field(default_factory=Memory)
-    """What the oracle remembers of the ledger; a restore makes it forget."""
-    _dump: tuple[Dump, Memory] | None = None
+    _dump: Dump | None = None
     run_id: str | None = None
     """Airflow's run id of replay requests; a repeated request returns the same replay."""
+    recorder: Recorder = field(init=False)
+    """What it does to the ledger, checked against the protocol."""
+
+    def __post_init__(self) -> None:
+        kafka = Kafka(self._begins, self.kafka.was_gone, self.kafka.earliest)
+        has_own_tables = self.pipeline.has_own_tables
+        rows = partial(_rows_of, self)
+        self.recorder = Recorder(rows, has_own_tables=has_own_tables, kafka=kafka)
+        self.wire.recorder = self.recorder
+
+    def _begins(self, cluster_id: str, topic_id: str, number: int) -> set[int]:
+        adopted = self.adopted.get((cluster_id, topic_id), set())
+        begins = self.kafka.begins(
+            cluster_id, topic_id, number, adopted or {str(self.pipeline.start)}
+        )
+        # What a whole generation had lost before its adoption is a loss, and no start.
+        return begins | ({0} if "earliest" in adopted else set())
+
+    def _read(self, batch: Batch, pipeline: Pipeline) -> None:
+        """An attempt has read its batch."""
+        counts = {s.segment_id: found(self.kafka, s, pipeline) for s in batch.segments}
+        generations = self.facts.generations
+        keys = {of[:2]: number for number, of in generations.items()}
+        ranges = {
+            s.segment_id: (
+                (keys.get((s.cluster_id, s.topic_id), 0), s.range.partition.partition),
+                s.range.from_offset,
+                s.range.until_offset,
+            )
+            for s in batch.segments
+        }
+        self.recorder.add(
+            "read",
+            batch=batch.batch_id,
+            token=str(batch.claim_token),
+            planned_at=batch.planned_at.replace(tzinfo=None),
+            counts=counts,
+            ranges=ranges,
+        )
+
+    @property
+    def facts(self) -> Facts:
+        """The ledger as it was last read."""
+        return self.recorder.facts
 
     # --- what the test reads
 
@@ -159,7 +181,7 @@ class PipelineUnderTest:
     @contextmanager
     def _open_reader(self) -> Iterator[Reader]:
         with self._counting_overtaken():
-            yield ModelReader(self.kafka, self.reads, self.wire.gap)
+            yield ModelReader(self.kafka, self._read, self.wire.gap)
 
     @contextmanager
     def _counting_overtaken(self) -> Iterator[None]:
@@ -218,10 +240,15 @@ class PipelineUnderTest:
             came = [fired.kind.name for fired in self.wire.faults.fired]
             raise Unexpected(f"{operation}: {came} does not explain {error}") from error
 
-    def _must_be_so(self, where: str, *parameters: Any) -> None:
+    def _must_be_so(self, kind: str, number: int, **fields: object) -> None:
         """Check that the ledger has what an operation reported as done."""
-        if not self.rows(f"select 1 from {where}", parameters):
-            raise Unexpected(f"it was said to be done, and is not: {where}, {parameters}")
+        known: Mapping[int, object] = self.facts.replays
+        if kind == "batch":
+            known = self.facts.batches
+        found = known.get(number)
+        state = getattr(found, "state", found)
+        if found is None or fields.get("state", state) != state:
+            raise Unexpected(f"it was reported as done, and is not: {kind} {number}, {fields}")
 
     def configure(self, **keys: Any) -> None:
         """Change settings of the pipeline; None leaves a setting unchanged."""
@@ -295,28 +322,28 @@ class PipelineUnderTest:
 
     def _do_dump(self) -> None:
         files = Path((self.pipeline.files_url or "").removeprefix("file://"))
-        self._dump = Dump(self.connection, files), deepcopy(self.memory)
+        self._dump = Dump(self.connection, files)
+        self.recorder.add("dump")
 
     def _do_restore_dump(self) -> None:
         if self._dump is not None:
-            dump, memory = self._dump
-            dump.restore()
-            self.memory = deepcopy(memory)
+            self._dump.restore()
+            self.recorder.restored()
 
     # --- minutes
 
     def _do_plan(self) -> None:
         planned = plan_batch(self.ctx, self.name)
         for batch in planned.batches:
-            self._must_be_so(_IS_THERE, batch.batch_id)
+            self._must_be_so("batch", batch.batch_id)
 
     def _do_run_minute(self) -> None:
         found = self._batches(state="planned", kind="ingest")
         if len(found) == 1:
             self._run(found[0])
         elif found:
-            for ran in run_or_replan(self.ctx, [batch["batch_id"] for batch in found]):
-                self._must_be_so(_IS_COMMITTED, ran.batch.batch_id)
+            for ran in run_or_replan(self.ctx, found):
+                self._must_be_so("batch", ran.batch.batch_id, state="committed")
 
     def _do_run(self, which: int) -> None:
         if (batch := self._choose_batch(which)) is not None:
@@ -326,8 +353,9 @@ class PipelineUnderTest:
         if (batch := self._choose_batch(which, state="planned")) is not None:
             self._run(batch)
 
-    def _run(self, batch: Row) -> None:
-        calm, number = not self._disturbed and not self.kafka.stale, batch["batch_id"]
+    def _run(self, number: int) -> None:
+        calm = not self._disturbed and not self.kafka.stale
+        was_planned = self.facts.batches[number].state == "planned"
         explained = self._what_prevents(number) if calm else []
         try:
             ran = self._run_one(self.ctx, number)
@@ -335,10 +363,10 @@ class PipelineUnderTest:
             if calm and not explained:
                 raise Unexpected(f"batch {number} must be counted: {error}") from error
             raise
-        self._must_be_so(_IS_COMMITTED, number)
+        self._must_be_so("batch", number, state="committed")
         if calm and explained:
             raise Unexpected(f"batch {number} was run in spite of {explained}")
-        if calm and ran.committed != (batch["state"] == "planned"):
+        if calm and ran.committed != was_planned:
             raise Unexpected(f"batch {number}: committed is {ran.committed}")
 
     def _run_one(self, ctx: Context, batch_id: int) -> Ran:
@@ -352,12 +380,12 @@ class PipelineUnderTest:
 
     def _do_stop(self, which: int) -> None:
         process = Process(self.wire)
-        reader = StoppedReader(self.kafka, self.reads, self.wire.gap, process, self._keep)
+        reader = StoppedReader(self.kafka, self._read, self.wire.gap, process, self._keep)
         self._run_in(process, reader, which)
 
     def _do_kill(self, which: int) -> None:
         process = Process(self.wire)
-        reader = KilledReader(self.kafka, self.reads, self.wire.gap, process)
+        reader = KilledReader(self.kafka, self._read, self.wire.gap, process)
         self._run_in(process, reader, which)
 
     def _run_in(self, process: Process, reader: Reader, number: int) -> None:
@@ -366,7 +394,7 @@ class PipelineUnderTest:
             return
         ctx = replace(self._context(process), open_reader=lambda: nullcontext(reader))
         try:
-            self._run_one(ctx, batch["batch_id"])
+            self._run_one(ctx, batch)
         except Killed as killed:
             # It failed before its commit, and was killed when it released the batch.
             if isinstance(killed.__context__, errors.TallyError):
@@ -395,27 +423,19 @@ class PipelineUnderTest:
 
     def go_on(self, worker: Worker) -> bool:
         """Let a stopped worker commit what it has read; returns False if it was too late."""
-        calm = not self._disturbed
-        batch_id = worker.batch.batch_id
-        # After a restore another batch may have its number, and another attempt that of its own.
-        found = self.rows(
-            "select state, claim_token from batch where batch_id = %s and planned_at = %s",
-            (batch_id, worker.batch.planned_at.replace(tzinfo=None)),
-        )
-        now = found[0] if found else {"state": "forgotten"}
-        late = now["state"] == "planned" and now["claim_token"] != worker.batch.claim_token
+        calm, claim = not self._disturbed, worker.batch
         try:
             with self._counting_overtaken():
                 committed = commit_once(worker.ctx, worker.batch, worker.pipeline, worker.result)
         except (errors.FencedError, errors.UnknownBatchError):
-            if calm and now["state"] == "committed":
-                raise
-            return False
-        self._must_be_so(_IS_COMMITTED, batch_id)
-        if calm and (late or now["state"] in {"abandoned", "forgotten"}):
-            raise Unexpected(f"a fenced attempt of batch {batch_id} was let through")
-        if calm and committed != (now["state"] == "planned"):
-            raise Unexpected(f"batch {batch_id} was {now['state']}, committed is {committed}")
+            committed, answer = False, "refused"
+        else:
+            self._must_be_so("batch", claim.batch_id, state="committed")
+            answer = "done" if committed else "before"
+        # Where lines are kept, a set that was dropped is a reason, too.
+        if calm and not committed and not (self.pipeline.rows_view and answer == "refused"):
+            about = {"attempt": claim.attempt, "token": str(claim.claim_token)}
+            self.recorder.add("commit", answer, batch=claim.batch_id, **about)
         return committed
 
     def _do_age(self) -> None:
@@ -433,9 +453,9 @@ class PipelineUnderTest:
     def _do_abandon(self, which: int) -> None:
         if (batch := self._choose_batch(which)) is not None:
             self.ctx.database.run(
-                lambda tx: batches.abandon(tx, batch["batch_id"], by="an operator", reason="a test")
+                lambda tx: batches.abandon(tx, batch, by="an operator", reason="a test")
             )
-            self._must_be_so(_IS_ABANDONED, batch["batch_id"])
+            self._must_be_so("batch", batch, state="abandoned")
 
     def _decide(self, decision: Callable[..., Any], *about: Any) -> None:
         """Write down an operator's decision, as the commands do: under the pipeline's lock."""
@@ -453,8 +473,9 @@ class PipelineUnderTest:
             seen = [seen[which % len(seen)]]
         self._decide(accept_losses, self.name, seen)
         for loss in seen:
-            is_decided = "lost_range where lost_range_id = %s and state <> 'open'"
-            self._must_be_so(is_decided, loss.lost_range_id)
+            is_open = "select 1 from lost_range where lost_range_id = %s and state = 'open'"
+            if self.rows(is_open, (loss.lost_range_id,)):
+                raise Unexpected(f"{loss} was accepted, and is open")
 
     def _do_adopt(self, start: str) -> None:
         said = self.kafka.snapshot([TOPIC])
@@ -471,11 +492,12 @@ class PipelineUnderTest:
         )
         self.adopted.setdefault((adoption.cluster_id, adoption.topic_id), set()).add(start)
         self._decide(adopt_topic, self.name, adoption)
-        self._must_be_so(
-            "topic_incarnation where pipeline = %s and state = 'current' and topic_id = %s"
-            " and cluster_id = %s",
-            *(self.name, adoption.topic_id, adoption.cluster_id),
-        )
+        if (
+            adoption.cluster_id,
+            adoption.topic_id,
+            "current",
+        ) not in self.facts.generations.values():
+            raise Unexpected(f"{adoption} was adopted, and is not current")
 
     # --- replays
 
@@ -501,7 +523,7 @@ class PipelineUnderTest:
 
     def _do_ask_batch(self, which: int) -> None:
         if (batch := self._choose_batch(which)) is not None:
-            self._ask(requests.BatchAsked(batch_id=batch["batch_id"]))
+            self._ask(requests.BatchAsked(batch_id=batch))
 
     def _do_ask_minutes(self, minute: int, more: int) -> None:
         first, last = (f"2017-07-30 14:{at:02}" for at in (minute, minute + more))
@@ -516,7 +538,7 @@ class PipelineUnderTest:
         ctx = replace(self.ctx, requester=requester)
         shown = preview_replay(ctx, self.name, request)
         asked = request_replay(ctx, shown, reason="a test")
-        self._must_be_so("replay where replay_id = %s", asked.replay_id)
+        self._must_be_so("replay", asked.replay_id)
 
     def _do_run_replay(self, which: int) -> None:
         if (found := self._choose_replay(which)) is None:
@@ -529,16 +551,16 @@ class PipelineUnderTest:
     def _do_run_replay_batch(self, which: int) -> None:
         batch = self._choose_batch(which, kind="replay")
         if batch is not None:
-            for ran in run_or_replan(self.ctx, [batch["batch_id"]]):
-                self._must_be_so(_IS_COMMITTED, ran.batch.batch_id)
+            for ran in run_or_replan(self.ctx, [batch]):
+                self._must_be_so("batch", ran.batch.batch_id, state="committed")
 
     def _do_replan(self, which: int) -> None:
         batch = self._choose_batch(which, kind="replay")
         if batch is not None:
-            later = replan_batch(self.ctx, batch["batch_id"])
-            self._must_be_so(_IS_ABANDONED, batch["batch_id"])
+            later = replan_batch(self.ctx, batch)
+            self._must_be_so("batch", batch, state="abandoned")
             for batch_id in later:
-                self._must_be_so(_IS_THERE, batch_id)
+                self._must_be_so("batch", batch_id)
 
     def _do_cancel(self, which: int) -> None:
         if (found := self._choose_replay(which)) is not None:
@@ -546,37 +568,39 @@ class PipelineUnderTest:
 
     def _cancel(self, replay_id: int) -> None:
         self._decide(replays.cancel, replay_id)
-        self._must_be_so("replay where replay_id = %s and state = 'cancelled'", replay_id)
+        self._must_be_so("replay", replay_id, state="cancelled")
 
-    def _left(self, replay_id: int) -> list[Row]:
-        return self.rows(
-            "select batch_id from batch where replay_id = %s and state = 'planned'"
-            " order by batch_id",
-            (replay_id,),
-        )
+    def _left(self, replay_id: int) -> list[int]:
+        return sorted(self.facts.planned(replay=replay_id))
 
     def _is_out_of_reach(self, batch_id: int) -> bool:
         """Whether Kafka no longer serves a batch of a replay, as planned or replanned."""
-        if any(why != "overtaken" for why in self._what_prevents(batch_id)):
+        if any(why not in {"supersede once", "alone"} for why in self._what_prevents(batch_id)):
             return True
-        for s in self.rows(_SEGMENTS_OF_BATCH, (batch_id,)):
-            log = self.kafka.log(s["cluster_id"], s["topic_id"], s["partition_id"])
-            place = (s["incarnation_id"], s["partition_id"], s["until_offset"], s["from_offset"])
-            touched = [s, *self.rows(_TILES, (*place, *place))]
-            low = min(tile["from_offset"] for tile in touched)
-            high = max(tile["until_offset"] for tile in touched)
+        facts = self.facts
+        for s in facts.of_batch(batch_id).values():
+            log = self._log_of(s)
+            tiles: list[Segment | Loss] = [*facts.live().values()]
+            tiles += [loss for loss in facts.losses if loss.is_tile]
+            touched = [s, *(tile for tile in tiles if s.meets(tile))]
+            low = min(tile.start for tile in touched)
+            high = max(tile.until for tile in touched)
             holes = sum(low <= offset < high for offset in log.held) < high - low
-            is_folded = any(tile["state"] == "folded" for tile in touched)
+            is_folded = any(tile.state == "folded" for tile in touched)
             if low < log.earliest or high > log.end or holes or is_folded:
                 return True
         return False
+
+    def _log_of(self, s: Segment) -> Log:
+        cluster_id, topic_id, _ = self.facts.generations[s.place[0]]
+        return self.kafka.log(cluster_id, topic_id, s.place[1])
 
     def end_replay(self, replay_id: int) -> None:
         """Run the planned batches of a replay, or cancel it if Kafka no longer serves them."""
         for _ in range(50):
             if not (left := self._left(replay_id)):
                 return
-            batch_id = left[0]["batch_id"]
+            batch_id = left[0]
             try:
                 run_or_replan(self.ctx, [batch_id])
             except errors.OvertakenError as error:
@@ -585,7 +609,7 @@ class PipelineUnderTest:
                 ) from error
             except (errors.DataLossError, errors.ReplayRefusedError) as error:
                 # After a replan, other batches may be the ones that cannot be counted.
-                if not any(self._is_out_of_reach(row["batch_id"]) for row in self._left(replay_id)):
+                if not any(self._is_out_of_reach(later) for later in self._left(replay_id)):
                     raise Unexpected(f"batch {batch_id} must be counted: {error}") from error
                 self._cancel(replay_id)
         raise Unexpected(f"replay {replay_id} never ends")
@@ -600,89 +624,62 @@ class PipelineUnderTest:
 
     # --- choosing
 
-    def _choose_batch(
-        self, number: int, *, state: str | None = None, kind: str | None = None
-    ) -> Row | None:
-        found = self._batches(state=state, kind=kind)
+    def _choose_batch(self, number: int, **fields: str) -> int | None:
+        found = self._batches(**fields)
         return found[number % len(found)] if found else None
 
-    def _batches(self, *, state: str | None = None, kind: str | None = None) -> list[Row]:
-        return self.rows(
-            "select batch_id, state, kind from batch where pipeline = %s"
-            " and (%s is null or state = %s) and (%s is null or kind = %s) order by batch_id desc",
-            (self.name, state, state, kind, kind),
+    def _batches(self, **fields: str) -> list[int]:
+        """Batches with these fields, the newest first."""
+        known = self.facts.batches.items()
+        return sorted(
+            (n for n, b in known if all(getattr(b, k) == v for k, v in fields.items())),
+            reverse=True,
         )
 
     def _choose_replay(self, number: int) -> int | None:
-        known = "select replay_id from replay where pipeline = %s order by replay_id desc"
-        found = self.rows(known, (self.name,))
-        return int(found[number % len(found)]["replay_id"]) if found else None
+        found = sorted(self.facts.replays, reverse=True)
+        return found[number % len(found)] if found else None
 
     # --- expectations
 
     def _what_prevents(self, batch_id: int) -> list[str]:
         """Why a batch cannot be counted now; empty when it must succeed."""
-        (batch,) = self.rows("select * from batch where batch_id = %s", (batch_id,))
-        if batch["state"] == "committed":
+        batch = self.facts.batches[batch_id]
+        if batch.state == "committed":
             return []
-        if batch["state"] == "abandoned":
-            return ["abandoned"]
-        segments = self.rows(_SEGMENTS_OF_BATCH, (batch_id,))
-        return [why for s in segments for why in self._what_prevents_segment(batch, s)]
+        self.recorder.check()
+        obstacle = self.recorder.model.obstacle(batch_id)
+        segments = self.facts.of_batch(batch_id).values()
+        of_kafka = [why for s in segments for why in self._what_prevents_segment(s)]
+        return [*([obstacle] if obstacle else []), *of_kafka]
 
-    def _what_prevents_segment(self, batch: Row, s: Row) -> Iterator[str]:
-        generation = self.kafka.topics.get(s["topic"])
-        if generation is not self.kafka.generation(s["cluster_id"], s["topic_id"]):
+    def _what_prevents_segment(self, s: Segment) -> Iterator[str]:
+        generation = self.kafka.topics.get(TOPIC)
+        cluster_id, topic_id, _ = self.facts.generations[s.place[0]]
+        if generation is None or generation is not self.kafka.generation(cluster_id, topic_id):
             yield "another topic"
             return
-        assert generation is not None
-        if s["partition_id"] >= len(generation.logs):
+        if s.place[1] >= len(generation.logs):
             yield "no such partition"
             return
-        log = generation.logs[s["partition_id"]]
-        span = range(s["from_offset"], s["until_offset"])
+        log = generation.logs[s.place[1]]
+        span = range(s.start, s.until)
         if log.earliest > span.start or log.end < span.stop:
             yield "not held"
         records = sum(o in log.held for o in span)
-        if records < len(span) and self.pipeline.offsets == "dense" and not s["may_miss"]:
+        may_miss = any(
+            (loss.place, loss.cause, loss.state) == (s.place, "missing", "accepted")
+            and loss.start <= s.start
+            and s.until <= loss.until
+            for loss in self.facts.losses
+        )
+        if records < len(span) and self.pipeline.offsets == "dense" and not may_miss:
             yield "holes"
-        if batch["kind"] == BatchKind.INGEST and s["next_offset"] != span.start:
-            yield "the committed offset is another one"
-        if batch["kind"] == BatchKind.REPLAY:
-            if records < (s["records_replaced"] or 0):
-                yield "fewer records than were counted"
-            if s["replaced"] != s["replaced_live"] or s["live_in_range"] != s["replaced_live"]:
-                yield "overtaken"
+        replaced = (self.facts.segments[number].counts for number in s.replaces)
+        if records < sum(counts.records for counts in replaced if counts is not None):
+            yield "fewer records than were counted"
 
 
-_SEGMENTS_OF_BATCH = """
-    select s.*, i.topic, i.topic_id, i.cluster_id, o.next_offset,
-        exists (select 1 from lost_range l where l.incarnation_id = s.incarnation_id
-            and l.partition_id = s.partition_id and l.cause = 'missing' and l.state = 'accepted'
-            and l.from_offset <= s.from_offset and l.until_offset >= s.until_offset) as may_miss,
-        (select count(*) from replacement r where r.segment_id = s.segment_id) as replaced,
-        (select count(*) from replacement r join segment x on x.segment_id = r.replaced_id
-            where r.segment_id = s.segment_id and x.state = 'live') as replaced_live,
-        (select sum(x.records) from replacement r join segment x on x.segment_id = r.replaced_id
-            where r.segment_id = s.segment_id) as records_replaced,
-        (select count(*) from segment x where x.incarnation_id = s.incarnation_id
-            and x.partition_id = s.partition_id and x.state in ('live', 'folded')
-            and x.from_offset < s.until_offset and x.until_offset > s.from_offset) as live_in_range
-    from segment s join topic_incarnation i using (incarnation_id)
-    join partition_offset o using (incarnation_id, partition_id)
-    where s.batch_id = %s order by s.partition_id, s.from_offset
-"""
-
-_IS_THERE = "batch where batch_id = %s"
-_IS_ABANDONED = f"{_IS_THERE} and state = 'abandoned'"
-_IS_COMMITTED = f"{_IS_THERE} and state = 'committed'"
-
-_TILES = """
-    select from_offset, until_offset, state from segment where incarnation_id = %s
-        and partition_id = %s and state in ('live', 'folded')
-        and from_offset < %s and until_offset > %s
-    union all
-    select from_offset, until_offset, state from lost_range where incarnation_id = %s
-        and partition_id = %s and state = 'accepted' and cause = 'expired'
-        and from_offset < %s and until_offset > %s
-"""
+def _rows_of(pipeline: PipelineUnderTest, statement: str) -> list[Row]:
+    """The recorder's reads, on the test's own connection."""
+    return pipeline.rows(statement.format(pipeline.name))

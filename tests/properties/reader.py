@@ -3,21 +3,55 @@
 The readers follow :class:`tally.context.Reader`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.counts import CountRequest, Counts
+from tally.aggregates.fingerprint import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError
-from tally.model import Batch, OffsetRange
+from tally.model import Batch, OffsetRange, Segment
 from tests.properties.disturbance import Killed, Process
 from tests.properties.kafka_model import KafkaModel, Record
+from tests.protocol.facts import Counts as Found
 from tests.python_reader import Group, InProcess, Judged, OpenSet
 
-Reads = dict[tuple[int, int], tuple[int, Pipeline]]
-"""By batch and attempt: the tick when it read, and what it was to count."""
+Reads = Callable[[Batch, Pipeline], None]
+"""Called when an attempt reads its batch."""
+
+
+def found(kafka: KafkaModel, s: Segment, pipeline: Pipeline) -> Found:
+    """What a count of a segment finds now, by the model's own records."""
+    r = s.range
+    log = kafka.log(s.cluster_id, s.topic_id, r.partition.partition)
+    rows: Counter[tuple[str, ...]] = Counter()
+    lengths: Counter[tuple[str, ...]] = Counter()
+    lines, malformed, offsets = set(), set(), set()
+    for offset in range(r.from_offset, r.until_offset):
+        if (record := log.at(offset, kafka.tick)) is None:
+            continue
+        offsets.add(offset)
+        level = record.level(str(pipeline.line_format))
+        if level is None:
+            malformed.add(offset)
+        elif level in pipeline.levels:
+            key = (record.log_time, *([level] if pipeline.labels else []))
+            rows[key] += 1
+            lengths[key] += record.length if pipeline.measure == "bytes" else 0
+            lines.add((offset, record.log_time))
+    return Found(
+        records=len(offsets),
+        matched=rows.total(),
+        malformed=len(malformed),
+        rows={key: (n, lengths[key]) for key, n in rows.items()},
+        letters=frozenset(malformed),
+        offsets=frozenset(offsets),
+        lines=frozenset(lines),
+        rule=fingerprint(pipeline),
+    )
 
 
 @dataclass(frozen=True)
@@ -32,7 +66,7 @@ class ModelReader(InProcess):
     @contextmanager
     def _counted(self, request: CountRequest, open_set: OpenSet | None = None) -> Iterator[Counts]:
         batch = claimed(request)
-        self.reads[batch.batch_id, batch.attempt] = (self.kafka.tick, request.pipeline)
+        self.reads(batch, request.pipeline)
         with super()._counted(request, open_set) as counts:
             yield counts
 

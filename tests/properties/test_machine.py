@@ -1,5 +1,7 @@
 """After any sequence of events the result is a fresh count over what the ledger says is counted.
 
+What each sequence did to the ledger is a trace that the model of the protocol accepts.
+
 The usual run plays the same sequences each time. A longer one plays new ones:
 
     TALLY_TEST_EXAMPLES=5000 TALLY_TEST_SEED=7 pytest tests/properties -s
@@ -22,6 +24,7 @@ from tests.properties.faults import SLOW, FaultKind
 from tests.properties.machine import Machine
 from tests.properties.pipeline import PipelineUnderTest
 from tests.properties.setup import NewPipeline
+from tests.protocol.model import HARD_CASES
 
 pytestmark = [pytest.mark.stack]
 
@@ -40,6 +43,9 @@ MUST_HAPPEN = {
 }
 """By number of examples."""
 
+HARD_CASES_IN = 12
+"""Examples in which each of the model's hard cases must be."""
+
 
 def play(new: NewPipeline, examples: int) -> Counter[str]:
     """Run sequences; returns how often each event has happened."""
@@ -49,7 +55,7 @@ def play(new: NewPipeline, examples: int) -> Counter[str]:
     @seed(SEED)
     def machine() -> Machine:
         made[:] = [new()]
-        made[0].outcomes = outcomes
+        made[0].outcomes = made[0].recorder.model.cases = outcomes
         return Machine(made[0])
 
     begun = time.monotonic()
@@ -91,3 +97,4 @@ def test_whatever_happens_the_result_is_a_fresh_count(new_pipeline: NewPipeline,
     for least, some in MUST_HAPPEN.items():
         if examples >= least:
             assert not [what for what in some.split(", ") if not came[what]]
+    assert examples < HARD_CASES_IN or not [case for case in HARD_CASES if not came[case]]
