@@ -41,8 +41,8 @@ from tally.counting.batch import run_batch
 from tally.counting.plan import plan_batch
 from tally.kafka.client import Kafka
 from tally.ledger.records import BatchRecord, list_batches
-from tally.maintenance.migrate import migrate
 from tally.mysql.transactions import Database
+from tally.set_up.migrate import migrate
 from tally_local.demo.airflow_api import AirflowApi
 from tally_local.demo.traffic import Traffic
 from tally_local.demo.writer import LineWriter

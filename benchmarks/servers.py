@@ -24,9 +24,9 @@ from tally.context import Context, open_context
 from tally.counting.batch import Ran
 from tally.counting.plan import plan_batch
 from tally.kafka.client import Kafka
-from tally.maintenance.migrate import migrate
 from tally.mysql.transactions import Database
 from tally.replay.run import run_or_replan
+from tally.set_up.migrate import migrate
 from tally.spark.java import JAVA_OPTIONS
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack

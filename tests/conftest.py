@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE
-from tally.maintenance.migrate import migrate
 from tally.mysql.transactions import Database
+from tally.set_up.migrate import migrate
 from tally.spark.java import QUICK_START
 from tally.spark.session import spark_session
 from tally_local.stack.stack import Stack

@@ -27,12 +27,12 @@ from tally.counting.batch import Ran, run_batch
 from tally.counting.plan import Planned, plan_batch
 from tally.errors import StackError
 from tally.kafka.client import Kafka
-from tally.maintenance.migrate import migrate, prepare
 from tally.model import Batch, TopicPartition
 from tally.mysql.transactions import Database, Row
 from tally.planning.replay_request import BoundsAsked, Request
 from tally.replay.preview import preview_replay
 from tally.replay.record import Requested, request_replay
+from tally.set_up.migrate import migrate, prepare
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.python_reader import PythonReader

@@ -16,10 +16,10 @@ from pymysql.err import MySQLError
 from tally.cli import cli
 from tally.context import console_context
 from tally.errors import StatementError
-from tally.maintenance.migrate import prepare
 from tally.mysql.pool import IDLE_MAX_S, ConnectionPool
 from tally.mysql.transactions import Database
 from tally.replay.run import ReplayOutcome, replay_outcome
+from tally.set_up.migrate import prepare
 from tests.airflow.conftest import log_in
 from tests.airflow.dag_run import AIRFLOW, RunDag
 from tests.airflow.ledgers import count, lose

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tally.app.measurements import Metric
+from tally.status.measurements import Metric
 from tests.airflow.dag_run import AIRFLOW, RunDag
 from tests.airflow.ledgers import count, lose
 from tests.programs import TestPrograms

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from tally.app.batches import run_batches
 from tally.context import Reader
 from tally.ledger.batches import Requester
 from tally.planning.replay_request import BatchAsked
+from tally.reading.batches import run_batches
 from tally.replay.run import run_or_replan
 from tests.airflow.dag_run import AIRFLOW, RunDag
 from tests.airflow.stand_in import commit

@@ -34,8 +34,8 @@ from tally.config.loading import load_settings
 from tally.config.settings import Settings
 from tally.errors import EXIT_RETRYABLE
 from tally.kafka.client import Kafka
-from tally.maintenance.migrate import migrate
 from tally.mysql.transactions import Database
+from tally.set_up.migrate import migrate
 from tally_local.demo.airflow_api import AirflowApi
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tally.errors import EXIT_RETRYABLE
-from tally.maintenance.migrate import migrate
+from tally.set_up.migrate import migrate
 from tests.cli.conftest import LINE, Call, commit
 from tests.servers import PROJECT, TALLY
 from tests.waiting import wait_until

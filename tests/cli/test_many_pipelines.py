@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from tally.aggregates.fingerprint import fingerprint
-from tally.app.status import status
 from tally.errors import UnansweredError
 from tally.model import OffsetRange
 from tally.planning.replay_request import RangesAsked
 from tally.replay.run import run_or_replan, run_replay
+from tally.status.status import status
 from tests.cli.conftest import LINE, Call, commit
 from tests.world import World
 

@@ -8,11 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from tally.aggregates.fingerprint import fingerprint
-from tally.app.dead_letters import dead_letters
 from tally.cli import cli
 from tally.cli.app import App
 from tally.ledger.records import list_batches
 from tally.planning.replay_request import BoundsAsked
+from tally.reading.dead_letters import dead_letters
 from tests.cli.conftest import LINE, MINUTE, Call, commit
 from tests.world import World
 

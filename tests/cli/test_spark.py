@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tally.app.format_trial import SAMPLE_BYTES
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
 from tally.context import spark_reader
 from tally.lines.parsing import parse_line_format
+from tally.set_up.format_trial import SAMPLE_BYTES
 from tally_local.stack.stack import Stack
 from tests.cli.conftest import LINE, Call
 from tests.sasl_broker import SaslBroker, sasl_broker

@@ -11,9 +11,9 @@ import pytest
 
 from tally.config.settings import Settings
 from tally.errors import ConfigError
-from tally.maintenance.migrate import migrate, missing
 from tally.mysql.migrations import YOYO_PROBE, pending
 from tally.mysql.transactions import Database
+from tally.set_up.migrate import migrate, missing
 from tests.servers import PROJECT
 from tests.world import World
 

@@ -14,9 +14,9 @@ from tally import __version__
 from tally.aggregates.counts import CountRequest, Counts
 from tally.audit.recount import recount
 from tally.errors import SchemaError
-from tally.maintenance.migrate import migrate, missing
 from tally.mysql.migrations import sql_folder
 from tally.replay.run import run_replay
+from tally.set_up.migrate import migrate, missing
 from tests.minute.test_prune import pruned
 from tests.python_reader import PythonReader
 from tests.world import World

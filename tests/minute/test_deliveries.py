@@ -22,8 +22,8 @@ from tally.aggregates.counts import CountRequest, Counts
 from tally.context import Reader
 from tally.counting.outcomes import batch_outcome
 from tally.ledger import batches
-from tally.maintenance.migrate import missing
 from tally.replay.run import run_or_replan
+from tally.set_up.migrate import missing
 from tally.spark.task_groups import add_up
 from tally_local.stack.stack import Stack
 from tests.minute.deliveries import BAD, COUNTED, LINES, Delivery, around, delivered

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tally.app.health import Health, Problem, ProblemReason
-from tally.app.status import StatusView, status
+from tally.status.health import Health, Problem, ProblemReason
+from tally.status.status import StatusView, status
 from tests.fakes import ManualClock
 from tests.minute import steps
 from tests.minute.steps import ERROR

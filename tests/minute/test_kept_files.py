@@ -14,7 +14,7 @@ import pytest
 from tally.deliveries.folder import Folder
 from tally.deliveries.publish import publish, store_of
 from tally.errors import ConfigError, DataLossError, FencedError, FilesUnavailableError, SchemaError
-from tally.maintenance.migrate import migrate, missing
+from tally.set_up.migrate import migrate, missing
 from tally_local.stack.stack import Stack
 from tests.minute.deliveries import LINES, Delivery, delivered
 from tests.minute.test_prune import pruned

@@ -13,17 +13,17 @@ import pytest
 
 from tally import errors
 from tally.aggregates.counts import CountRequest, Counts
-from tally.app.doctor import Diagnosis
-from tally.app.doctor.servers import check_database, check_durability
-from tally.app.health import Health
-from tally.app.status import status
 from tally.context import Reader
 from tally.deliveries.keeping import keep
 from tally.deliveries.publish import publish, store_of
 from tally.ledger import batches
 from tally.ledger.line_sets import NOTHING_UNSHOWN, unshown
-from tally.maintenance.migrate import migrate, missing
 from tally.mysql.transactions import table_names
+from tally.set_up.migrate import migrate, missing
+from tally.status.doctor import Diagnosis
+from tally.status.doctor.servers import check_database, check_durability
+from tally.status.health import Health
+from tally.status.status import status
 from tally_local.stack.stack import Stack
 from tests.minute.deliveries import COUNTED, LINES, UNPUBLISHED, Delivery, around, delivered, line
 from tests.minute.test_prune import pruned

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from tally.app.batches import batch
-from tally.app.counts import counts
-from tally.app.minutes import minute, minutes
 from tally.audit.recount import recount
 from tally.config.names import tables_beside
 from tally.errors import ConfigError, SchemaError, SeriesFloodError
 from tally.ledger.table_changes import MINUTE_INDEX
 from tally.ledger.tables import check_prepared
 from tally.maintenance.abandon import abandon
-from tally.maintenance.migrate import migrate, missing
 from tally.mysql.transactions import table_names
 from tally.planning.replay_request import MinutesAsked
+from tally.reading.batches import batch
+from tally.reading.counts import counts
+from tally.reading.minutes import minute, minutes
+from tally.set_up.migrate import migrate, missing
 from tests.minute.steps import AT
 from tests.minute.test_prune import pruned
 from tests.minute.test_replay import preview, replay

@@ -14,9 +14,9 @@ from tally.config.names import tables_beside
 from tally.config.pipeline import Pipeline
 from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
-from tally.maintenance.migrate import migrate
 from tally.mysql.connection import connect
 from tally.mysql.transactions import Database
+from tally.set_up.migrate import migrate
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.properties.disturbance import Wire

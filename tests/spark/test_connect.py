@@ -21,8 +21,6 @@ from pydantic import SecretStr
 
 from tally import errors
 from tally.aggregates.counts import CountRequest
-from tally.app.doctor import Health
-from tally.app.doctor.machine import check_connect, check_engine
 from tally.audit.recount import recount
 from tally.config.servers import KafkaSettings, SparkSettings
 from tally.context import open_context
@@ -33,6 +31,8 @@ from tally.spark.counting import SparkReader
 from tally.spark.progress import deadline
 from tally.spark.reading import collect, read_errors
 from tally.spark.session import reader_options, session_options, spark_session
+from tally.status.doctor import Health
+from tally.status.doctor.machine import check_connect, check_engine
 from tests.connect_server import ConnectServer, connect_server
 from tests.spark.json_documents import Documents
 from tests.spark.outcomes import TIMES

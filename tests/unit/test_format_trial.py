@@ -8,7 +8,14 @@ import pytest
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError
 from tests.unit.values import blank
 
-from tally.app.format_advice import (
+from tally.config.servers import KafkaSettings
+from tally.kafka.first_records import first_records
+from tally.lines.format import LineFormat
+from tally.lines.options import NO_OPTIONS, Accepted, parse_options
+from tally.lines.parsing import CATALOGUE
+from tally.lines.time_rule import WALL_CLOCK, TimeRule
+from tally.model import TopicPartition
+from tally.set_up.format_advice import (
     accepting,
     comments_on,
     is_known,
@@ -18,14 +25,7 @@ from tally.app.format_advice import (
     no_known_level,
     option_guess,
 )
-from tally.app.format_trial import FormatTrial, _rank
-from tally.config.servers import KafkaSettings
-from tally.kafka.first_records import first_records
-from tally.lines.format import LineFormat
-from tally.lines.options import NO_OPTIONS, Accepted, parse_options
-from tally.lines.parsing import CATALOGUE
-from tally.lines.time_rule import WALL_CLOCK, TimeRule
-from tally.model import TopicPartition
+from tally.set_up.format_trial import FormatTrial, _rank
 
 
 class _Consumer:

@@ -145,7 +145,7 @@ OPENED = {
     "connect_session": {"spark/session.py"},
     # The doctor tries the engine itself; a command shares one session among its batches. The job of
     # which the classes are archived has no batch.
-    "spark_session": {"context.py", "app/doctor/machine.py", "job.py", "spark/class_archive.py"},
+    "spark_session": {"context.py", "status/doctor/machine.py", "job.py", "spark/class_archive.py"},
 }
 
 

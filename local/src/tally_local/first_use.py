@@ -13,8 +13,8 @@ from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
 from tally.kafka.client import Kafka
 from tally.lines.format import FIXED
-from tally.maintenance.migrate import migrate
 from tally.mysql.transactions import Database
+from tally.set_up.migrate import migrate
 from tally_local.stack.airflow_server import ADMIN
 from tally_local.stack.mysql_server import DATABASE, USER
 from tally_local.stack.server import Part, PartState, PartStatus

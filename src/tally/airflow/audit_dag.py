@@ -56,8 +56,8 @@ class TallyAuditOperator(TallyOperator):
     def execute(self, context: TaskContext) -> dict[str, int]:
         """Check the ledger; what was checked, and the violations, go to XCom."""
         from tally.airflow.task_metrics import send_audit
-        from tally.app.measurements import AuditOutcome
         from tally.audit.audit import audit
+        from tally.status.measurements import AuditOutcome
 
         report = audit(self.open_context(), self.pipeline)
         findings = report.findings

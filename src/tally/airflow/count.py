@@ -218,8 +218,8 @@ def outcome_text(outcome: "BatchOutcome") -> str:
 
 def warning_of(outcome: "BatchOutcome", pipeline: Pipeline) -> str | None:
     """What the health of the pipeline says of a batch of which too much is malformed."""
-    from tally.app.health import malformed_problem
     from tally.ledger.rules import Understood
+    from tally.status.health import malformed_problem
 
     read = Understood(
         records=outcome.records,

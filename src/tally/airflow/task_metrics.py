@@ -13,11 +13,11 @@ from typing import Final
 from airflow.sdk.configuration import conf
 from airflow.sdk.observability import stats
 
-from tally.app.health import ProblemReason
-from tally.app.measurements import AuditOutcome, Measurement, Metric, of_audit, of_waiting
-from tally.app.waiting import waiting
 from tally.context import Context, with_kafka_timeout
 from tally.counting.outcomes import BatchOutcome
+from tally.status.health import ProblemReason
+from tally.status.measurements import AuditOutcome, Measurement, Metric, of_audit, of_waiting
+from tally.status.waiting import waiting
 
 log = logging.getLogger(__name__)
 

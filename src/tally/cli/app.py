@@ -17,9 +17,9 @@ if TYPE_CHECKING:  # pydantic is half of a command's start; --help does without
 
     from pyspark.sql import SparkSession
 
-    from tally.app.each import Each
     from tally.config.settings import Settings
     from tally.context import Context, OpenReader
+    from tally.each import Each
 
 Ask = Callable[[str], None]
 """Asks the operator a question; returns when the answer is yes, and raises otherwise."""
@@ -99,7 +99,7 @@ class App:
     def say_sources(self, error: TallyError) -> None:
         """Add to the next step of a refused login where user and password come from."""
         if isinstance(error, AccessDeniedError):
-            from tally.app.configuration import name_sources  # noqa: PLC0415 - --help does without
+            from tally.set_up.configuration import name_sources  # noqa: PLC0415 - --help does without
 
             name_sources(self.settings, self.config_path, error)
 

@@ -6,9 +6,6 @@ from typing import Any, Final
 
 import click
 
-from tally.app import batches as use_case
-from tally.app import columns
-from tally.app.batches import BatchesView, BatchView
 from tally.cli import options
 from tally.cli.app import App
 from tally.cli.command import command
@@ -17,6 +14,9 @@ from tally.cli.ui.output import Output
 from tally.cli.ui.values import moment, number
 from tally.formatting import continued, plural
 from tally.model import BatchState
+from tally.reading import batches as use_case
+from tally.reading import columns
+from tally.reading.batches import BatchesView, BatchView
 from tally.replay.run import ReplaysView, list_replays
 
 REPLACES: Final[Mapping[BatchState, str]] = {

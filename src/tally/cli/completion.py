@@ -42,7 +42,7 @@ def topics_and_files(
 
 def batches(context: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
     """The latest batches, newest first, with their pipeline and state; none without the ledger."""
-    from tally.app.batches import batches as latest  # noqa: PLC0415 - --help does without
+    from tally.reading.batches import batches as latest  # noqa: PLC0415 - --help does without
 
     settings = _settings(context)
     if settings is None:

@@ -5,8 +5,6 @@ from contextlib import contextmanager
 
 import click
 
-from tally.app import columns
-from tally.app.each import for_each
 from tally.cli import completion, options
 from tally.cli.app import App
 from tally.cli.command import command
@@ -18,9 +16,11 @@ from tally.counting import plan as planning
 from tally.counting import run as running
 from tally.counting.outcomes import RanView, RunsView, RunView
 from tally.counting.plan import PlanView
+from tally.each import for_each
 from tally.errors import EXIT_OK, UsageError
 from tally.formatting import plural
 from tally.planning.blocks import blocked_error
+from tally.reading import columns
 from tally.replay.run import replan_batch
 
 

@@ -7,8 +7,6 @@ from typing import Final
 
 import click
 
-from tally.app import columns
-from tally.app.columns import OFFSET, Column
 from tally.cli import completion, options
 from tally.cli.app import App
 from tally.cli.command import Group, command
@@ -24,6 +22,8 @@ from tally.maintenance.abandon import AbandonedView
 from tally.maintenance.abandon import abandon as abandon_batch
 from tally.maintenance.prune import PruneView
 from tally.model import BatchKind
+from tally.reading import columns
+from tally.reading.columns import OFFSET, Column
 
 _UNITS: Final = {"h": "hours", "d": "days", "w": "weeks"}
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tally.app.format_trial import Configured, FormatTrial, TrialView, TriedLine, try_formats
 from tally.cli import completion
 from tally.cli.app import App
 from tally.cli.command import Group
@@ -19,6 +18,7 @@ from tally.formatting import plural
 from tally.lines.options import OPTIONS, SKIP_BYTES_MAX, Accepted
 from tally.lines.parsing import CATALOGUE
 from tally.lines.time_rule import FROM_RECORD, TimeRule, check_zone
+from tally.set_up.format_trial import Configured, FormatTrial, TrialView, TriedLine, try_formats
 
 if TYPE_CHECKING:
     from tally.config.settings import Settings

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from tally.app.columns import PLACE, SPAN, TEXT, Column
 from tally.cli.ui.output import Output
 from tally.cli.ui.values import number
 from tally.formatting import ABSENT, plural
 from tally.model import OffsetRange
+from tally.reading.columns import PLACE, SPAN, TEXT, Column
 from tally.replay.preview_view import HeldView, PreviewView, ReadView
 
 ROWS_SHOWN: Final = 50

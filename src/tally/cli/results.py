@@ -6,13 +6,6 @@ from typing import Any, Final
 
 import click
 
-from tally.app import columns as described
-from tally.app import counts as results
-from tally.app import dead_letters as letters
-from tally.app.counts import Columns, CountsListView, CountsView
-from tally.app.dead_letters import DeadLettersView, read_partition
-from tally.app.each import for_each
-from tally.app.minute_rules import Rule
 from tally.audit import audit as audits
 from tally.audit.audit import AuditsView, AuditView
 from tally.cli import completion, options
@@ -23,11 +16,18 @@ from tally.cli.session import shared_session
 from tally.cli.ui.output import Output
 from tally.cli.ui.values import number, shortened
 from tally.context import Context
+from tally.each import for_each
 from tally.errors import EXIT_FINDINGS, EXIT_OK
 from tally.formatting import ABSENT, plural, printable
 from tally.ledger.dead_letters import Among
 from tally.ledger.results import ResultRow
 from tally.lines.format import MalformedReason
+from tally.reading import columns as described
+from tally.reading import counts as results
+from tally.reading import dead_letters as letters
+from tally.reading.counts import Columns, CountsListView, CountsView
+from tally.reading.dead_letters import DeadLettersView, read_partition
+from tally.reading.minute_rules import Rule
 
 LAST: Final = 10
 LABEL_WIDTH: Final = 40

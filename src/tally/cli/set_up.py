@@ -14,8 +14,6 @@ from typing import Final
 import click
 
 from tally import __version__
-from tally.app.airflow_files import write_airflow_files
-from tally.app.configuration import ConfigView, effective
 from tally.cli import options
 from tally.cli.app import App
 from tally.cli.command import Group, command
@@ -26,6 +24,8 @@ from tally.config.names import DAG_SUFFIXES
 from tally.config.settings import CORRECT_THEM
 from tally.errors import ConfigError
 from tally.formatting import ABSENT, close_to, plural
+from tally.set_up.airflow_files import write_airflow_files
+from tally.set_up.configuration import ConfigView, effective
 
 PORT: Final = 15_002
 MEMORY: Final = "1g"
@@ -46,7 +46,7 @@ def migrate(app: App, dry_run: bool) -> None:
     processes at once, and again after it was interrupted. Where a pipeline is configured wrong,
     exit code 2, after all is done for the others.
     """
-    from tally.maintenance.migrate import migrate, missing  # noqa: PLC0415 - brings the clients
+    from tally.set_up.migrate import migrate, missing  # noqa: PLC0415 - brings the clients
 
     done = (missing if dry_run else migrate)(app.context.database, app.settings)
     for name in done:

@@ -4,15 +4,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from tally.app import columns
-from tally.app import doctor as examination
-from tally.app import status as use_case
-from tally.app.columns import COUNT, TEXT, Column
-from tally.app.doctor import Diagnosis, DoctorView
-from tally.app.health import Health, Problem, ProblemReason
-from tally.app.overview import PipelinesView, overview
-from tally.app.status import StatusView
-from tally.app.surroundings import look_around
 from tally.cli import options
 from tally.cli.app import App
 from tally.cli.command import command
@@ -21,6 +12,15 @@ from tally.cli.ui.output import Output
 from tally.cli.ui.values import health_label, moment, sums
 from tally.errors import EXIT_FINDINGS, EXIT_OK
 from tally.formatting import plural
+from tally.reading import columns
+from tally.reading.columns import COUNT, TEXT, Column
+from tally.status import doctor as examination
+from tally.status import status as use_case
+from tally.status.doctor import Diagnosis, DoctorView
+from tally.status.health import Health, Problem, ProblemReason
+from tally.status.overview import PipelinesView, overview
+from tally.status.status import StatusView
+from tally.status.surroundings import look_around
 
 SUMMARY: Final = (
     Column("pipeline", "", "PIPELINE"),

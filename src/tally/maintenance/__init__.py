@@ -1,1 +1,1 @@
-"""Upkeep of the ledger: migrating, pruning, abandoning what was planned."""
+"""Upkeep of the ledger: pruning, and abandoning what was planned."""

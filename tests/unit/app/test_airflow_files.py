@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from tests.servers import PROJECT
 
-from tally.app.airflow_files import FILES, FileState, airflow_file, write_airflow_files
 from tally.errors import UsageError
 from tally.packaged import folder_of
+from tally.set_up.airflow_files import FILES, FileState, airflow_file, write_airflow_files
 
 
 def test_the_files_are_those_of_the_checkout(tmp_path: Path) -> None:

@@ -9,14 +9,6 @@ from tests.unit.values import AT, P0, blank, kafka, known, pipeline, span, total
 
 from tally.airflow.console import listings
 from tally.airflow.console.tables import Table, as_csv
-from tally.app import columns
-from tally.app.batches import BatchView, SegmentView
-from tally.app.columns import Column, titled
-from tally.app.counts import Columns
-from tally.app.dead_letters import DeadLetterView
-from tally.app.state import LedgerState, PipelineState
-from tally.app.status import StatusView, status_of
-from tally.app.waiting import WaitingPartition, WaitingView
 from tally.cli.ui.output import Output
 from tally.ledger.dead_letters import DeadLetterRecord
 from tally.ledger.decisions import LossRecord
@@ -26,6 +18,14 @@ from tally.ledger.replacements import Replaced
 from tally.ledger.replays import ReplayRecord
 from tally.ledger.results import ResultRow
 from tally.model import BatchKind, BatchState, LossCause, ReplayState, SegmentState
+from tally.reading import columns
+from tally.reading.batches import BatchView, SegmentView
+from tally.reading.columns import Column, titled
+from tally.reading.counts import Columns
+from tally.reading.dead_letters import DeadLetterView
+from tally.status.state import LedgerState, PipelineState
+from tally.status.status import StatusView, status_of
+from tally.status.waiting import WaitingPartition, WaitingView
 from tally.views import CountedRange
 
 WHEN = "2026-11-20 14:00:00"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tally.app.configuration import HIDDEN, effective
 from tally.config.loading import load_settings
+from tally.set_up.configuration import HIDDEN, effective
 
 HUSH = "not for the screen"
 

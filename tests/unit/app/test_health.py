@@ -6,14 +6,14 @@ from typing import Any
 
 from tests.unit.values import P0, blank, kafka, known, pipeline, span
 
-from tally.app.health import Health, ProblemReason, problems_of, worst_of
-from tally.app.state import LedgerState, PipelineState
-from tally.app.surroundings import Surroundings
 from tally.errors import KafkaUnavailableError
 from tally.ledger.decisions import LossRecord
 from tally.ledger.line_sets import Unshown
 from tally.ledger.records import BatchRecord
 from tally.ledger.rules import Understood
+from tally.status.health import Health, ProblemReason, problems_of, worst_of
+from tally.status.state import LedgerState, PipelineState
+from tally.status.surroundings import Surroundings
 from tally.views import ErrorView
 
 NOW = datetime(2026, 11, 20, 14, 0, 30, tzinfo=UTC)

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from tests.unit.values import AT, P0, kafka, known, pipeline, span
 
-from tally.app.health import Health, worst_of
-from tally.app.state import LedgerState, PipelineState
-from tally.app.status import StatusView, status_of
-from tally.app.surroundings import Surroundings
-from tally.app.waiting import WaitingPartition, WaitingView
 from tally.errors import KafkaUnavailableError
 from tally.model import KafkaSnapshot, KnownTopic, Loss, LossCause
+from tally.status.health import Health, worst_of
+from tally.status.state import LedgerState, PipelineState
+from tally.status.status import StatusView, status_of
+from tally.status.surroundings import Surroundings
+from tally.status.waiting import WaitingPartition, WaitingView
 from tally.views import ErrorView
 
 NOW = PipelineState(pipeline=pipeline(), now=AT, ledger=LedgerState(known={}))

@@ -4,9 +4,6 @@ from dataclasses import replace
 
 from tests.unit.values import P0, batch, blank, span
 
-from tally.app.dead_letters import DeadLetterView
-from tally.app.minute_rules import Outdated
-from tally.app.status import PartitionStatus
 from tally.audit.audit import AuditView, RecountView, joined
 from tally.audit.recount import Recount, Unchecked
 from tally.counting.outcomes import RanView, RunView
@@ -16,6 +13,9 @@ from tally.ledger.dead_letters import DeadLetterRecord
 from tally.ledger.invariants import Violation
 from tally.ledger.results import ResultRow
 from tally.model import SegmentTotals
+from tally.reading.dead_letters import DeadLetterView
+from tally.reading.minute_rules import Outdated
+from tally.status.status import PartitionStatus
 from tally.views import CountedRange, document
 
 RANGE = span(300, 310)

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from tests.unit.values import AT, kafka, known, pipeline
 
-from tally.app.doctor import Diagnosis, Health, examination, machine, servers
-from tally.app.state import LedgerState, PipelineState
-from tally.app.status import status_of
-from tally.app.surroundings import Orchestration, is_configured
 from tally.config.servers import SparkSettings
 from tally.model import TopicRights
+from tally.status.doctor import Diagnosis, Health, examination, machine, servers
+from tally.status.state import LedgerState, PipelineState
+from tally.status.status import status_of
+from tally.status.surroundings import Orchestration, is_configured
 
 OK, WARN, FAIL, SKIP = Health.OK, Health.WARN, Health.FAIL, Health.SKIP
 SNAPSHOT = kafka((0, 0))

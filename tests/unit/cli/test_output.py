@@ -11,12 +11,12 @@ import click
 import pytest
 from rich.console import Console
 
-from tally.app.columns import Column
 from tally.cli.ui.output import Output
 from tally.cli.ui.stderr import LogFormatter, is_worth_saying
 from tally.cli.ui.table import laid_out
 from tally.cli.ui.values import moment, number, shortened
 from tally.formatting import printable, printable_bytes
+from tally.reading.columns import Column
 
 Captured = pytest.CaptureFixture[str]
 

@@ -8,7 +8,6 @@ from click import unstyle
 from rich.console import Console
 from tests.unit.values import P0, batch, blank, span, totals
 
-from tally.app.batches import BatchView, SegmentView
 from tally.cli.batches import REPLACES
 from tally.cli.replay_preview import question, show_preview
 from tally.cli.replay_running import batch_line, summary
@@ -18,6 +17,7 @@ from tally.counting.outcomes import RanView
 from tally.ledger.replacements import Changes, Replaced
 from tally.model import BatchKind, BatchState, ReplayState
 from tally.planning.replay import Piece, Refusal, ReplayPlan
+from tally.reading.batches import BatchView, SegmentView
 from tally.replay.preview import Preview
 from tally.replay.preview_view import PreviewView, duration, preview_view
 from tally.replay.run import ReplayOutcome

@@ -34,8 +34,6 @@ from tally.airflow.console.drawing import HEADERS, RequestLimit, draw, export
 from tally.airflow.console.page import Asked, Page, Query
 from tally.airflow.console.runs import TASKS_MAX, find_run
 from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
-from tally.app.overview import PipelineSummary, overview
-from tally.app.surroundings import Surroundings, engine_error
 from tally.config.settings import Settings
 from tally.context import console_context
 from tally.errors import (
@@ -46,6 +44,8 @@ from tally.errors import (
     UsageError,
 )
 from tally.mysql.pool import ConnectionPool
+from tally.status.overview import PipelineSummary, overview
+from tally.status.surroundings import Surroundings, engine_error
 from tally.views import ErrorView
 
 log = logging.getLogger(__name__)

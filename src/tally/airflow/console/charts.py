@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from tally.app.minutes import MinutesView
-from tally.app.status import PartitionStatus
+from tally.reading.minutes import MinutesView
+from tally.status.status import PartitionStatus
 
 WIDTH: Final = 960
 BASE: Final = 160

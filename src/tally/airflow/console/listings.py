@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from tally.airflow.console.tables import Table
-from tally.app import columns
-from tally.app.batches import BatchView
-from tally.app.columns import Column, row_of, titled
-from tally.app.dead_letters import DeadLetterView
-from tally.app.status import StatusView
-from tally.app.waiting import WaitingView
 from tally.ledger.decisions import LossRecord
 from tally.ledger.records import BatchRecord
 from tally.ledger.results import ResultRow
+from tally.reading import columns
+from tally.reading.batches import BatchView
+from tally.reading.columns import Column, row_of, titled
+from tally.reading.dead_letters import DeadLetterView
+from tally.status.status import StatusView
+from tally.status.waiting import WaitingView
 
 
 def batches_table(found: Sequence[BatchRecord], name: str, title: str, *, of: str = "") -> Table:

@@ -17,8 +17,11 @@ from prometheus_client.registry import Collector
 
 from tally.airflow.console.runs import latest_report
 from tally.airflow.policies import AUDIT_SUFFIX
-from tally.app.each import is_down
-from tally.app.measurements import (
+from tally.config.servers import ConsoleSettings
+from tally.context import Context
+from tally.each import is_down
+from tally.errors import ConfigError, TallyError
+from tally.status.measurements import (
     AuditOutcome,
     Measurement,
     Metric,
@@ -26,12 +29,9 @@ from tally.app.measurements import (
     of_problems,
     of_waiting,
 )
-from tally.app.overview import PipelineSummary
-from tally.app.surroundings import Surroundings
-from tally.app.waiting import WaitingView, waiting
-from tally.config.servers import ConsoleSettings
-from tally.context import Context
-from tally.errors import ConfigError, TallyError
+from tally.status.overview import PipelineSummary
+from tally.status.surroundings import Surroundings
+from tally.status.waiting import WaitingView, waiting
 from tally.views import ErrorView
 
 log = logging.getLogger(__name__)

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from tally.airflow.console.tables import Table
-from tally.app.dead_letters import read_partition
-from tally.app.surroundings import Surroundings
 from tally.context import Context
 from tally.errors import UsageError
 from tally.model import TopicPartition
+from tally.reading.dead_letters import read_partition
+from tally.status.surroundings import Surroundings
 
 ROWS: Final = 50
 """Rows of a page of a table."""
@@ -37,7 +37,7 @@ class Query(dict[str, str]):
         super().__init__({key: value for key, value in given.items() if value})
 
     def span(self) -> dict[str, Any]:
-        """The span of a chart, as arguments of :func:`tally.app.minutes.minutes`."""
+        """The span of a chart, as arguments of :func:`tally.reading.minutes.minutes`."""
         name = self.get("span", "1h")
         if name not in SPANS:
             known = ", ".join(SPANS)

@@ -16,15 +16,15 @@ from tally.airflow.console.listings import (
 from tally.airflow.console.page import ROWS, SPANS, Asked, Page
 from tally.airflow.console.tables import Table
 from tally.airflow.policies import REPLAY_SUFFIX
-from tally.app.batches import batch, batches
-from tally.app.columns import PLACE, Column
-from tally.app.dead_letters import dead_letters, reasons
-from tally.app.minutes import MINUTE, minute, minutes
-from tally.app.status import PartitionStatus, StatusView, status
-from tally.app.waiting import waiting
 from tally.ledger.dead_letters import Among
 from tally.lines.format import MalformedReason
 from tally.model import BatchKind, BatchState
+from tally.reading.batches import batch, batches
+from tally.reading.columns import PLACE, Column
+from tally.reading.dead_letters import dead_letters, reasons
+from tally.reading.minutes import MINUTE, minute, minutes
+from tally.status.status import PartitionStatus, StatusView, status
+from tally.status.waiting import waiting
 
 STRIPS_MAX: Final = 1_000
 """Partitions of which a page shows strips; the table has all."""

@@ -14,12 +14,12 @@ from tally.airflow.losses_dag import REFUSED_KEY, SETTLE, as_seen
 from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
 from tally.airflow.replay_dag import PREVIEW, REPLAY_KEY, REQUEST, SHOWN_KEY
 from tally.airflow.replay_form import CHOICES, REASON_MAX
-from tally.app import columns
-from tally.app.batches import RUN_BATCHES_MAX, run_batches
-from tally.app.columns import Column
 from tally.context import Context
 from tally.errors import StatementError, UsageError
 from tally.losses.losses import losses
+from tally.reading import columns
+from tally.reading.batches import RUN_BATCHES_MAX, run_batches
+from tally.reading.columns import Column
 from tally.replay.run import ReplayOutcome, list_replays, replay_outcome
 
 AUDITS: Final = 10

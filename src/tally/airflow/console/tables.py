@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Self
 
-from tally.app.columns import Cell, Column, row_of, titled
+from tally.reading.columns import Cell, Column, row_of, titled
 
 SHOWN_MAX: Final = 500
 """Rows of a table that a page shows; an export has all."""

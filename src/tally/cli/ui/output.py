@@ -22,7 +22,7 @@ from tally.views import View, document
 if TYPE_CHECKING:  # slow to import; only tables and bars need it
     from rich.console import Console
 
-    from tally.app.columns import Column
+    from tally.reading.columns import Column
 
 Shown = TypeVar("Shown", bound=View)
 

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tally.app.columns import COUNT, OFFSET, TEXT, Column
 from tally.cli.ui.values import moment, number, shortened
 from tally.formatting import ABSENT
+from tally.reading.columns import COUNT, OFFSET, TEXT, Column
 
 __all__ = ["NUMBERS", "TEXT", "cell", "laid_out"]
 

@@ -4,23 +4,23 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from tally.app.doctor.diagnosis import Diagnosis, DoctorView, FailedError, fail, ok, skip
-from tally.app.doctor.machine import (
+from tally.config.loading import load_settings
+from tally.config.settings import CORRECT_THEM, Settings
+from tally.context import Context, open_context
+from tally.errors import ConfigError, TallyError
+from tally.status.doctor.diagnosis import Diagnosis, DoctorView, FailedError, fail, ok, skip
+from tally.status.doctor.machine import (
     check_airflow,
     check_distribution,
     check_engine,
     check_python,
     no_airflow,
 )
-from tally.app.doctor.servers import check_broker, check_console, check_database
-from tally.app.health import Health
-from tally.app.overview import Statuses
-from tally.app.status import StatusView
-from tally.app.surroundings import Surroundings, ask_airflow, is_configured, surroundings
-from tally.config.loading import load_settings
-from tally.config.settings import CORRECT_THEM, Settings
-from tally.context import Context, open_context
-from tally.errors import ConfigError, TallyError
+from tally.status.doctor.servers import check_broker, check_console, check_database
+from tally.status.health import Health
+from tally.status.overview import Statuses
+from tally.status.status import StatusView
+from tally.status.surroundings import Surroundings, ask_airflow, is_configured, surroundings
 
 CONFIG = "config.valid"
 NEEDED = frozenset({"mysql.reachable", "mysql.tables", "kafka.reachable"})

@@ -8,17 +8,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tally.app.format_advice import (
-    accepting,
-    comments_on,
-    is_known,
-    json_guess,
-    json_keys,
-    keys_to_paste,
-    levels_to_configure,
-    no_known_level,
-    option_guess,
-)
 from tally.config.pipeline import TOPIC_NAME, Pipeline
 from tally.context import Context, OpenSession
 from tally.errors import ConfigError, UsageError
@@ -30,6 +19,17 @@ from tally.lines.pattern import LEVEL
 from tally.lines.reading import begins_a_line, is_line, level_of, offset_of
 from tally.lines.time_rule import TimeRule, check_time_rule, continuation_reasons, with_year
 from tally.model import KafkaSnapshot, Record, TopicPartition
+from tally.set_up.format_advice import (
+    accepting,
+    comments_on,
+    is_known,
+    json_guess,
+    json_keys,
+    keys_to_paste,
+    levels_to_configure,
+    no_known_level,
+    option_guess,
+)
 
 if TYPE_CHECKING:  # Spark is heavy; the command's help does without
     from pyspark.sql import SparkSession

@@ -9,10 +9,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from tally.app.health import Health, Problem, ProblemReason
-from tally.app.status import StatusView
-from tally.app.waiting import WaitingView
 from tally.ledger.records import BatchRecord
+from tally.status.health import Health, Problem, ProblemReason
+from tally.status.status import StatusView
+from tally.status.waiting import WaitingView
 
 
 class Metric(StrEnum):

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from tally.app.counts import Columns
 from tally.context import Context
 from tally.formatting import plural
 from tally.ledger.batches import unknown_batch
@@ -19,6 +18,7 @@ from tally.ledger.replays import ReplayRecord, find_replay
 from tally.ledger.results import ResultRow, count_touched, top_rows
 from tally.ledger.tables import tables_of
 from tally.model import BatchKind, BatchState, OffsetRange, SegmentState, SegmentTotals
+from tally.reading.counts import Columns
 from tally.views import values_of
 
 BATCHES_NAMED = 5

@@ -9,12 +9,12 @@ from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 from typing import Final
 
-from tally.app.doctor.diagnosis import Diagnosis, checked, fail, ok, skip, warn
-from tally.app.surroundings import CONNECTIONS, Orchestration
 from tally.config.servers import SparkSettings
 from tally.config.settings import Settings
 from tally.errors import JarsMissingError, TallyError
 from tally.spark.java import java
+from tally.status.doctor.diagnosis import Diagnosis, checked, fail, ok, skip, warn
+from tally.status.surroundings import CONNECTIONS, Orchestration
 
 OLDEST_PYTHON: Final = (3, 11)
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from tally.app.configuration import name_sources
-from tally.app.health import Health
 from tally.config.settings import Settings
 from tally.errors import TallyError, UnansweredError
+from tally.set_up.configuration import name_sources
+from tally.status.health import Health
 
 T = TypeVar("T")
 

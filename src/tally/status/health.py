@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tally.aggregates.checks import find_format
-from tally.app.state import PipelineState
 from tally.config.pipeline import Pipeline
 from tally.formatting import plural
 from tally.ledger.rules import Understood
+from tally.status.state import PipelineState
 
 
 class Health(StrEnum):

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Self
 
-from tally.app.each import is_down
-from tally.app.health import Health, Problem, ProblemReason, worst_of
-from tally.app.status import StatusView, status
-from tally.app.surroundings import UNKNOWN, Surroundings
 from tally.config.settings import CORRECT_THEM
 from tally.context import Context
+from tally.each import is_down
 from tally.errors import TallyError
+from tally.status.health import Health, Problem, ProblemReason, worst_of
+from tally.status.status import StatusView, status
+from tally.status.surroundings import UNKNOWN, Surroundings
 from tally.views import ErrorView
 
 
@@ -30,7 +30,7 @@ class Statuses:
         """The status of a pipeline.
 
         Raises:
-            TallyError: As :func:`tally.app.status.status`.
+            TallyError: As :func:`tally.status.status.status`.
         """
         down = next((ErrorView.of(error) for error in self.errors if is_down(error)), None)
         return status(

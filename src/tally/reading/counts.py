@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from tally.app.minute_rules import MinuteRules, Outdated, Rule
 from tally.context import Context
 from tally.ledger.results import ResultRow, result_rows
 from tally.ledger.tables import Tables, tables_to_read
+from tally.reading.minute_rules import MinuteRules, Outdated, Rule
 from tally.views import ErrorView, values_of
 
 

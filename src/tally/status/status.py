@@ -3,9 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tally.app.health import Health, Problem, problems_of, worst_of
-from tally.app.state import RATE_OVER, LedgerState, PipelineState
-from tally.app.surroundings import UNKNOWN, Surroundings
 from tally.context import Context
 from tally.errors import TallyError
 from tally.ledger.decisions import LossRecord
@@ -13,6 +10,9 @@ from tally.ledger.records import BatchRecord
 from tally.ledger.rules import Understood
 from tally.model import OffsetRange, TopicPartition
 from tally.planning.blocks import Block, BlockReason
+from tally.status.health import Health, Problem, problems_of, worst_of
+from tally.status.state import RATE_OVER, LedgerState, PipelineState
+from tally.status.surroundings import UNKNOWN, Surroundings
 from tally.views import ErrorView
 
 

@@ -6,17 +6,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tally.app.doctor.diagnosis import Diagnosis, asked, fail, ok, skip, warn
 from tally.config.names import RESERVED_TABLES, RIGHTS
 from tally.config.pipeline import Pipeline
 from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
 from tally.context import Context, console_context
 from tally.ledger.schema import denied_rights, grants
-from tally.maintenance.migrate import missing
 from tally.model import KafkaSnapshot, TopicRights
 from tally.mysql.transactions import Database, Row, server_facts
 from tally.mysql.versions import SERVER_NEEDED, is_supported
+from tally.set_up.migrate import missing
+from tally.status.doctor.diagnosis import Diagnosis, asked, fail, ok, skip, warn
 
 # An INSERT carries escaped bytes, at most twice as many, and its own SQL text.
 _ESCAPED: Final = 2

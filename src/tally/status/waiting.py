@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from tally.app.status import StatusView, status
-from tally.app.surroundings import UNKNOWN, Surroundings
 from tally.context import Context
 from tally.errors import TallyError
 from tally.model import TopicPartition
+from tally.status.status import StatusView, status
+from tally.status.surroundings import UNKNOWN, Surroundings
 from tally.views import ErrorView
 
 

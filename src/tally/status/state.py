@@ -7,8 +7,6 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple, Self
 
 from tally.aggregates.fingerprint import fingerprint
-from tally.app.format_trial import newest_levels
-from tally.app.surroundings import UNKNOWN, Surroundings
 from tally.config.pipeline import Pipeline
 from tally.errors import ConfigError, SchemaError
 from tally.kafka.client import Kafka
@@ -36,6 +34,8 @@ from tally.model import (
 from tally.mysql.transactions import Transaction
 from tally.planning.blocks import OTHER_RECORDS, Block, before_a_plan
 from tally.planning.ingest import plan_ingest
+from tally.set_up.format_trial import newest_levels
+from tally.status.surroundings import UNKNOWN, Surroundings
 from tally.views import ErrorView
 
 RATE_OVER: Final = timedelta(minutes=15)

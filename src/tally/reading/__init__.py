@@ -1,0 +1,1 @@
+"""Reading what was counted, for commands, pages and exports. Changes nothing."""
