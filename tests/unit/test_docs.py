@@ -318,3 +318,21 @@ def test_every_test_that_is_named_as_evidence_exists() -> None:
         named = TEST_NAME.findall(re.sub(r"[\w/]+\.py", "", text(page)))
         assert set(named) <= known, page.name
     assert len(TEST_NAME.findall(prose(DOCS / "exactly-once.md"))) > 40
+
+
+def test_each_question_of_a_newcomer_leads_to_three_files_at_most() -> None:
+    """What the page on the architecture names is there, files and functions alike."""
+    page = text(DOCS / "architecture.md")
+    rows = re.findall(
+        r"^\| ([^|]+) \| ([^|]+) \|$", page.partition("## Where to add")[2], re.MULTILINE
+    )
+    asked = [(question, answer) for question, answer in rows if "`" in answer]
+    assert len(asked) >= 15
+    for question, answer in asked:
+        files = re.findall(r"`([\w/]+\.(?:py|toml))`", answer)
+        assert 1 <= len(files) <= 3, question
+        functions = re.findall(r"`(\w+)`", answer)
+        texts = "".join(text(PROJECT / "src/tally" / file) for file in files)
+        assert all(f"def {name}(" in texts for name in functions), question
+    for file in re.findall(r"`([\w/]+\.(?:py|toml))`", page):
+        assert (PROJECT / "src/tally" / file).exists(), file
