@@ -91,9 +91,9 @@ format: setup
 
 # Tests hold each of these files equal to what is printed here.
 docs: setup picture
-	$(RUN) tally.cli.reference > docs/cli.md
-	$(RUN) tally.cli.json_reference > docs/json.md
-	$(RUN) tally.config.reference > docs/configuration.md
+	$(RUN) docs.cli_page > docs/cli.md
+	$(RUN) docs.json_page > docs/json.md
+	$(RUN) docs.configuration_page > docs/configuration.md
 	$(RUN) benchmarks.picture > docs/performance.svg
 
 # The standard library is enough for this one.

@@ -15,6 +15,7 @@ import click
 import pytest
 from benchmarks import picture
 from benchmarks.page import get
+from docs import configuration_page
 from pydantic import BaseModel
 from tests.first_use.pages import FENCE
 from tests.mutants.table import MUTANTS
@@ -25,7 +26,6 @@ from tally import errors
 from tally.cli import failures
 from tally.cli.app import App
 from tally.cli.tree import cli
-from tally.config import reference
 from tally.config.loading import load_settings
 from tally.config.servers import MySQLSettings, ResultsSettings
 from tally.config.settings import Settings
@@ -107,7 +107,7 @@ def test_each_picture_is_what_its_generator_draws() -> None:
 def test_the_configuration_reference_is_what_the_settings_say() -> None:
     """If this fails, run make docs. No section and no key is left out."""
     page = text(DOCS / "configuration.md")
-    assert page == reference.render()
+    assert page == configuration_page.render()
     for name, field in Settings.model_fields.items():
         assert f"## [{'pipelines.NAME' if name == 'pipelines' else name}]\n" in page
         kind: Any = field.annotation

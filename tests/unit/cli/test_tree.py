@@ -7,12 +7,12 @@ import sys
 import click
 import pyspark
 import pytest
+from docs import json_page
+from docs.cli_page import render
 from tests.unit.sources import DOCS, text
 
 from tally import __version__
-from tally.cli import json_reference
 from tally.cli.options import Number
-from tally.cli.reference import render
 from tally.cli.tree import cli, help_of, sections, walk
 from tally.lines.format import MalformedReason
 
@@ -128,19 +128,19 @@ def test_version_says_what_is_installed(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_the_reference_is_what_the_commands_say() -> None:
-    """When this fails: python -m tally.cli.reference > docs/cli.md."""
+    """When this fails: python -m docs.cli_page > docs/cli.md."""
     page = render()
     assert text(DOCS / "cli.md") == page
     assert [path for path in walk() if f"### {' '.join(path)}\n" not in page] == []
 
 
 def test_the_json_reference_is_what_the_views_are() -> None:
-    """When this fails: python -m tally.cli.json_reference > docs/json.md; it has every --json."""
-    assert text(DOCS / "json.md") == json_reference.render()
+    """When this fails: python -m docs.json_page > docs/json.md; it has every --json."""
+    assert text(DOCS / "json.md") == json_page.render()
     writes = {
         " ".join(path[1:])
         for path, command in walk().items()
         if any(parameter.name == "json" for parameter in command.params)
     }
     local = {"up", "down", "demo", "stack"}
-    assert writes - local == json_reference.DOCUMENTS.keys()
+    assert writes - local == json_page.DOCUMENTS.keys()

@@ -1,6 +1,6 @@
 """``docs/cli.md``, from the commands themselves.
 
-``python -m tally.cli.reference > docs/cli.md`` writes it; a test holds the two equal.
+``python -m docs.cli_page > docs/cli.md`` writes it; a test holds the two equal.
 """
 
 import sys
@@ -16,7 +16,7 @@ from tally.cli.tree import help_of, sections, walk
 HEADER: Final = """\
 # The command line
 
-Written by `python -m tally.cli.reference` from the commands' own help; do not edit.
+Written by `python -m docs.cli_page` from the commands' own help; do not edit.
 
 Results go to stdout; progress, warnings and errors go to stderr. On a terminal there are colours
 and a progress bar; piped, there is neither, and no line is cut. Counts have thousands separators;

@@ -1,6 +1,6 @@
 """``docs/json.md``, from the views of the use cases.
 
-``python -m tally.cli.json_reference > docs/json.md`` writes it; a test holds the two equal.
+``python -m docs.json_page > docs/json.md`` writes it; a test holds the two equal.
 """
 
 import ast
@@ -24,7 +24,7 @@ from tally.views import ErrorView, parts_of
 HEADER: Final = """\
 # JSON
 
-Written by `python -m tally.cli.json_reference` from the views of the use cases; do not edit.
+Written by `python -m docs.json_page` from the views of the use cases; do not edit.
 
 What each command writes with `--json`. Keys are only ever added, and a key is in every document
 unless its text says otherwise. `?` is a type that may be `null`: the value is not known, as Kafka

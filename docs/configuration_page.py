@@ -1,9 +1,8 @@
 """``docs/configuration.md``, from the settings themselves.
 
-``python -m tally.config.reference > docs/configuration.md`` writes it; a test holds the two equal.
+``python -m docs.configuration_page > docs/configuration.md`` writes it; a test holds the two equal.
 """
 
-import importlib.resources
 import json
 import re
 import sys
@@ -40,7 +39,7 @@ _SAME: Final = {"results": "mysql"}
 
 def render() -> str:
     """The whole page."""
-    page = (importlib.resources.files(__package__) / "reference.md").read_text("utf-8")
+    page = Path(__file__).with_name("configuration.template").read_text("utf-8")
     sections = chain.from_iterable(_section(*item) for item in models_of(Settings).items())
     reader = "\n".join(f"| `{key}` | `{value}` |" for key, value in READER_DEFAULTS.items())
     return Template(page).substitute(sections="\n".join(sections), reader=reader)
