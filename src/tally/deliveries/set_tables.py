@@ -6,9 +6,8 @@ from typing import Final
 
 from tally.config.names import SETS_SUFFIX
 from tally.deliveries.content import PLACE, Content, Owner, SetPlace
-from tally.errors import ConfigError, FencedError, MySQLUnavailableError, SchemaError
-from tally.mysql.errors import CommitUnansweredError
-from tally.mysql.transactions import TRANSACTION_TRIES, Database, T, Transaction
+from tally.errors import ConfigError, FencedError, SchemaError
+from tally.mysql.transactions import Database, T, Transaction
 
 _SETS: Final = """
     create table if not exists `{sets}` (
@@ -173,16 +172,7 @@ class SetTables:
 
     def _until_answered(self, work: Callable[[Transaction], T]) -> T:
         """Run work that may be done twice, until its COMMIT is answered."""
-        for _ in range(TRANSACTION_TRIES):
-            try:
-                return self.database.run(work)
-            except CommitUnansweredError as error:
-                unanswered = error
-        raise MySQLUnavailableError(
-            f"the connection to the server of {self.view} broke at COMMIT {TRANSACTION_TRIES} "
-            "times in a row",
-            next_step="run it again once MySQL keeps its connections; it is safe",
-        ) from unanswered
+        return self.database.run_answered(work, what=f"what is written beside {self.view}")
 
     @property
     def _owned(self) -> str:
