@@ -5,7 +5,9 @@ Usage: ``.tally/venv/bin/python -m benchmarks.line_formats [--records 1000000] [
 
 The records lie in Spark's memory, all at a counted level, so neither Kafka nor a disk plays a
 part: in a real batch, where reading takes most of the time, the share of the line format is
-smaller. Each figure is the best of several passes, in nanoseconds per record and core.
+smaller. Each figure is the best of several passes, in nanoseconds per record and core. The last
+column is what it would cost to judge each record by itself, instead of asking calendar and clock
+once for each key of a time.
 """
 
 import json
@@ -47,14 +49,15 @@ def measure(
     for name in (formats[0], *formats):  # the first one warms everything
         line_format = CATALOGUE[name]
         frame = _records(session, line_format, records, cores)
-        bare, counted = (s * 1e9 * cores / records for s in _measure(frame, line_format, passes))
+        taken = [s * 1e9 * cores / records for s in _measure(frame, line_format, passes)]
+        bare, counted, each = taken
         size = len(line_format.example) + 9
-        costs = [f"{ns:,.0f} ns" for ns in (bare, counted, counted - bare)]
+        costs = [f"{ns:,.0f} ns" for ns in (bare, counted, counted - bare, each)]
         rows[name] = [f"`{name}`", f"{size}", *costs]
         frame.unpersist()
     session.stop()
     yield Table(
-        headers=["format", "bytes", "count only", "counted by minute", "added"],
+        headers=["format", "bytes", "count only", "counted by minute", "added", "each by itself"],
         rows=list(rows.values()),
     )
 
@@ -79,18 +82,23 @@ def _records(session: SparkSession, line_format: LineFormat, records: int, cores
     return frame
 
 
-def _measure(records: DataFrame, line_format: LineFormat, passes: int) -> tuple[float, float]:
-    """Seconds for counting only and for counting by minute; in turns, so noise affects both."""
+def _measure(records: DataFrame, line_format: LineFormat, passes: int) -> list[float]:
+    """Seconds for counting only, for counting by minute, and for judging each record by itself.
+
+    In turns, so noise affects all.
+    """
     for row in _counted(records, line_format).collect():
         if row.minute is None or row.malformed:
             raise SystemExit(f"{line_format.name}: the example was not counted: {row}")
     _bare(records).collect()
     # A frame that is collected again reads its shuffle's files again, and no record.
-    times = [
-        (timed(_bare(records).collect)(), timed(_counted(records, line_format).collect)())
-        for _ in range(passes)
+    ways = [
+        lambda: _bare(records),
+        lambda: _counted(records, line_format),
+        lambda: _counted(records, line_format, each=True),
     ]
-    return min(b for b, _ in times), min(c for _, c in times)
+    times = [[timed(way().collect)() for way in ways] for _ in range(passes)]
+    return [min(of_way) for of_way in zip(*times, strict=True)]
 
 
 def _bare(records: DataFrame) -> DataFrame:
@@ -99,11 +107,12 @@ def _bare(records: DataFrame) -> DataFrame:
     )
 
 
-def _counted(records: DataFrame, line_format: LineFormat) -> DataFrame:
+def _counted(records: DataFrame, line_format: LineFormat, *, each: bool = False) -> DataFrame:
     reader = LineReader(
         line_format=line_format,
         levels=[_level_of_example(line_format)] if line_format.has_level else [],
         rule=with_year(line_format, TimeRule(from_record=not line_format.has_time)),
+        each=each,
     )
     nothing = Aggregate(labels=(), columns=(), label_chars=0, has_bytes=False)
     return Grouping(reader=reader, aggregate=nothing, topic="t").counts(records)
