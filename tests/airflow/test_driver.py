@@ -300,21 +300,21 @@ def test_the_drivers_environment_names_the_file_and_holds_no_secret(
 
 
 def test_the_jvm_flags_yield_to_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tally.spark import session
+    from tally.spark import java
 
     monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)  # the tests' own
     key = "spark.driver.extraJavaOptions"
     log = f'"-Dlog4j2.configurationFile={LOGGING.as_uri()}"'
     own = "-Dlog4j2.configurationFile=mine.xml"
-    few, many = session.QUICK_START_OFFSETS_MAX, session.QUICK_START_OFFSETS_MAX + 1
-    small, large = session.driver_flags(few), session.driver_flags(many)
+    few, many = java.QUICK_START_OFFSETS_MAX, java.QUICK_START_OFFSETS_MAX + 1
+    small, large = java.driver_flags(few), java.driver_flags(many)
     for configured, flags, given in (
-        ({}, small, f"{session.QUICK_START} {log}"),
-        ({}, large, f"{session.THROUGHPUT} {log}"),
+        ({}, small, f"{java.QUICK_START} {log}"),
+        ({}, large, f"{java.THROUGHPUT} {log}"),
         ({key: "-Xint"}, small, f"-Xint {log}"),
         ({key: own}, small, own),
     ):
         assert submit_conf(configured, flags)[key] == given
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseG1GC")  # Java starts with one collector only
-    assert session.driver_flags(few) == "-XX:TieredStopAtLevel=1"
-    assert session.driver_flags(many) == ""
+    assert java.driver_flags(few) == "-XX:TieredStopAtLevel=1"
+    assert java.driver_flags(many) == ""

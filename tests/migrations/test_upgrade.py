@@ -97,7 +97,7 @@ def test_an_old_ledger_keeps_counting_and_gets_labels(old: World) -> None:
     }
     assert old.audit().holds
     found = recount(old.context(old.reader), old.name, lambda *_: None)
-    assert found.findings == ()
+    assert found.violations == ()
     assert [str(item.range) for item in found.unchecked] == [f"{old.name}/0 [0, 5)"]
 
     old.configure(labels=["level"])
