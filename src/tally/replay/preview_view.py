@@ -74,7 +74,7 @@ class PreviewView:
     request: str
     """The request as text."""
     digest: str
-    """A digest of the request; another request has another one."""
+    """A digest of the request."""
     plan: str
     """A digest of what would be read and replaced, and of the rules."""
     asked: tuple[OffsetRange, ...]
