@@ -102,7 +102,7 @@ class ErrorView:
     what: str
     """What was tried and what went wrong."""
     next_step: str | None
-    """What to do next."""
+    """What to do."""
 
     @classmethod
     def of(cls, error: TallyError) -> Self:

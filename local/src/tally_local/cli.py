@@ -52,15 +52,13 @@ parts_argument = click.argument(
 def up(app: App, parts: tuple[str, ...], cluster: bool, foreground: bool) -> None:
     """Start the local stack: Kafka, MySQL, Spark and Airflow.
 
-    Real servers, without root and without Docker, which the first call downloads. Everything is in
-    .tally beside the configuration, where all other commands find the addresses and passwords. PART
-    is kafka, mysql, cluster, spark or airflow; by default all but the cluster. Spark is a Spark
-    Connect server, which is kept running, so that a batch starts no JVM; after tally down spark
-    each batch has a Spark of its own again.
+    Real servers, which the first call downloads, without root or Docker. Everything is in .tally
+    beside the configuration, where all other commands find the addresses and passwords. PART is
+    kafka, mysql, cluster, spark or airflow; by default all but the cluster. Spark is a Spark
+    Connect server; after tally down spark each batch has a Spark of its own.
 
     Then the tables are migrated, and missing topics of the configured pipelines are created. A
-    second call changes nothing, and shows the addresses again, and the command that shows the
-    passwords.
+    second call only shows the addresses, and the command that shows the passwords.
     """
     stack, wanted = _stack(app), _parts(parts) or USUAL_PARTS
     if cluster:

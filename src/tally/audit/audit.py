@@ -66,7 +66,7 @@ class AuditView:
     holds: bool
     """Whether there is no violation."""
     partitions: int
-    """Partitions whose tiling was checked, those of earlier topic generations included."""
+    """Partitions whose tiling was checked, earlier topic generations included."""
     segments: int
     """Segments in the result, folded ones included."""
     records: int
@@ -76,7 +76,7 @@ class AuditView:
     matched: int
     """Sum of the counts in the result."""
     findings: tuple[Violation, ...]
-    """The violations; empty when the audit holds."""
+    """The violations."""
     recount: RecountView | None
     """The recount from Kafka; null when it was not requested."""
 
@@ -103,9 +103,9 @@ class AuditsView:
     holds: bool
     """Whether each pipeline was audited, and none has a violation."""
     audits: tuple[AuditView, ...]
-    """The audit of each pipeline that could be audited, by name."""
+    """The audits that could be made, by pipeline."""
     errors: Mapping[str, ErrorView]
-    """Why another pipeline could not be audited, by its name."""
+    """Why another pipeline is missing, by its name."""
 
 
 def audit(

@@ -83,7 +83,7 @@ def run(app: App, batch_id: int | None, pipeline: str | None, run_all: bool) -> 
     With BATCH, runs that batch; if it is committed already, reports so and changes nothing. Without
     BATCH, plans the next batch of each pipeline, or resumes the open one, and runs it; with --all
     one after another, until everything is counted that Kafka held at the last plan. An error of one
-    pipeline does not stop the others. Spark runs in this process. Running a batch is idempotent.
+    pipeline does not stop the others.
 
     Exit code 4 when partitions are blocked; the others were counted.
     """

@@ -71,9 +71,9 @@ def replay(
 ) -> None:
     """Reprocess ranges of offsets and replace their counts.
 
-    For counting under other rules (a level, a corrected line format), for offsets before the
-    pipeline's start, and for correcting wrong counts. Select the ranges in one way: by offsets,
-    ranges, record times, a batch, minutes of the result, files, or --all.
+    For other rules, for offsets before the pipeline's start, and for correcting wrong counts.
+    Select the ranges in one way: by offsets, ranges, record times, a batch, minutes of the result,
+    files, or --all.
 
     Shows what would be read and replaced, and asks; exactly what was shown is done. A segment is
     replaced whole, so a range is widened to the segments that it touches. Refused are offsets that
@@ -82,7 +82,7 @@ def replay(
     old counts of a batch or its new ones. Minute batches may run meanwhile.
 
     Large requests are divided into batches that are committed one by one; after Ctrl-C, --resume
-    continues. Spark runs in this process.
+    continues.
     """
     if resume_id is None and cancel_id is None:
         if pipeline is not None:  # before the options, which lack, too, where a topic is named

@@ -71,8 +71,7 @@ def counts(
 
     A minute without counted lines has no row. Minutes with lines that were counted under other
     rules than today's are marked, and the replay is named that brings them up to date, as far as
-    Kafka still holds their records. So is the number of all offsets under other rules, as a minute
-    may lack lines that those rules did not count.
+    Kafka still holds their records. The number of all offsets under other rules is shown, too.
     """
     if last is None and since is None and until is None:
         last = LAST

@@ -42,9 +42,9 @@ def migrate(app: App, dry_run: bool) -> None:
     """Create or update Tally's tables in MySQL.
 
     Applies the numbered files of sql/ that the database does not have yet, and creates the result
-    tables of the configured pipelines. It is idempotent: it can be run at any time, by several
-    processes at once, and again after it was interrupted. Where a pipeline is configured wrong,
-    exit code 2, after all is done for the others.
+    tables of the configured pipelines. It can be run at any time, by several processes at once, and
+    again after it was interrupted. Where a pipeline is configured wrong, exit code 2, after all is
+    done for the others.
     """
     from tally.set_up.migrate import migrate, missing  # noqa: PLC0415 - brings the clients
 
@@ -115,8 +115,8 @@ def airflow() -> None:
 def init(app: App, folder: Path, replace: bool) -> None:
     """Write the DAG file, the plugin and the Spark entry point into DIR.
 
-    They are short and import what is installed, so they seldom change with a new version of Tally.
-    The configuration is DIR/tally.toml, or the file that TALLY_CONFIG names.
+    They import what is installed. The configuration is DIR/tally.toml, or the file that
+    TALLY_CONFIG names.
     """
     view = write_airflow_files(folder.absolute(), replace=replace)
     for file in view.files:

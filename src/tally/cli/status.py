@@ -42,9 +42,8 @@ _INDENT: Final = 32
 def pipelines(app: App, check: bool) -> int:
     """List all pipelines with health, lag and last commit.
 
-    Below the lines stands what is wrong with which. A pipeline that is configured wrong is listed
-    as well; it does not keep the others from counting. When Kafka does not answer, only the
-    ledger's side is shown, with exit code 3.
+    Below them stands what is wrong. A pipeline that is configured wrong is listed as well. When
+    Kafka does not answer, only the ledger's side is shown, with exit code 3.
 
     With --check, Airflow is also asked for paused DAGs, where one is configured.
     """

@@ -113,7 +113,7 @@ class RunsView:
     """What runs of several pipelines have counted."""
 
     runs: tuple[RunView, ...]
-    """The run of each pipeline that could be counted, by name."""
+    """The runs of the pipelines that could be counted."""
     errors: Mapping[str, ErrorView]
     """Why another pipeline could not be counted, or what of one is blocked, by name."""
 

@@ -251,7 +251,7 @@ class PlanView:
     pipeline: str
     """The pipeline."""
     dry_run: bool
-    """Whether nothing was written."""
+    """Whether nothing was changed."""
     batches: tuple[PlannedBatchView, ...]
     """What is to be run: one batch, or with `delivery = "partition"` one of each partition; empty
     when nothing is new."""

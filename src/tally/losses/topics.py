@@ -18,9 +18,9 @@ class StartView:
     """Where counting begins in a partition."""
 
     partition: int
-    """The partition's number."""
+    """The partition's number, from 0."""
     offset: int
-    """The first offset that will be counted."""
+    """The first offset that is counted."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +52,7 @@ class AdoptionView:
     was_followed_before: bool
     """Whether the ledger has followed this generation before; then counting resumes."""
     partitions: tuple[StartView, ...]
-    """Where counting begins or resumes, by partition number."""
+    """Where counting begins or resumes."""
     lost: tuple[LostView, ...]
     """What is accepted as lost, of both generations."""
     adopted: bool

@@ -36,7 +36,7 @@ class Piece:
     replaces: tuple[int, ...] = ()
     """Live segments, by the ledger's key; all of them lie inside the range."""
     never_counted: int = 0
-    """Offsets of the range that no live segment holds."""
+    """Offsets that no live segment holds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

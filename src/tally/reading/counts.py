@@ -70,9 +70,9 @@ class CountsListView:
     """The results of several pipelines."""
 
     counts: tuple[CountsView, ...]
-    """The result of each pipeline that could be read, by name."""
+    """The results that could be read, by pipeline."""
     errors: Mapping[str, ErrorView]
-    """Why another pipeline's could not, by its name."""
+    """Why another pipeline is missing, by its name."""
 
 
 def counts(

@@ -25,7 +25,7 @@ class HeldView:
     topic: str
     """The topic."""
     partition: int
-    """The partition's number."""
+    """The partition's number, from 0."""
     earliest: int
     """The first offset that Kafka holds."""
     end: int
@@ -48,7 +48,7 @@ class ReadView:
     segments_replaced: int
     """Live segments that it replaces."""
     never_counted: int
-    """Offsets of it that no live segment holds."""
+    """Offsets that no live segment holds."""
     kafka_holds: HeldView | None
     """What Kafka holds of the partition; null when that is not known."""
 
@@ -74,25 +74,25 @@ class PreviewView:
     request: str
     """The request as text."""
     digest: str
-    """A digest of the request; another request has another one."""
+    """A digest of the request."""
     plan: str
     """A digest of what would be read and replaced, and of the rules."""
     asked: tuple[OffsetRange, ...]
-    """The requested ranges, in order; overlapping ones are joined."""
+    """The requested ranges, overlapping ones joined."""
     refusals: tuple[RefusalView, ...]
-    """Ranges that cannot be reprocessed; if there is one, nothing is done."""
+    """Ranges that cannot be reprocessed."""
     possible: tuple[OffsetRange, ...]
-    """What of the requested ranges could be reprocessed, when some are refused."""
+    """What of the request could be reprocessed, when some is refused."""
     error: ErrorView | None
     """Why the replay cannot be done; null when it can."""
     read: tuple[ReadView, ...]
-    """The ranges to read, in order; adjacent ones are joined."""
+    """The ranges to read, adjacent ones joined."""
     batches: tuple[tuple[Piece, ...], ...]
     """What each batch reads."""
     offsets: int
     """Offsets to read."""
     never_counted: int
-    """Offsets among them that no live segment holds."""
+    """Offsets that no live segment holds."""
     segments_replaced: int
     """Live segments that are replaced."""
     is_wider: bool
