@@ -12,7 +12,8 @@ once for each key of a time.
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
@@ -92,10 +93,10 @@ def _measure(records: DataFrame, line_format: LineFormat, passes: int) -> list[f
             raise SystemExit(f"{line_format.name}: the example was not counted: {row}")
     _bare(records).collect()
     # A frame that is collected again reads its shuffle's files again, and no record.
-    ways = [
-        lambda: _bare(records),
-        lambda: _counted(records, line_format),
-        lambda: _counted(records, line_format, each=True),
+    ways: list[Callable[[], DataFrame]] = [
+        partial(_bare, records),
+        partial(_counted, records, line_format),
+        partial(_counted, records, line_format, each=True),
     ]
     times = [[timed(way().collect)() for way in ways] for _ in range(passes)]
     return [min(of_way) for of_way in zip(*times, strict=True)]

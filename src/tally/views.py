@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import Enum
 from functools import cache
-from typing import Any, ClassVar, Final, Protocol, Self, get_type_hints
+from typing import Any, ClassVar, Final, Protocol, Self, TypeVar, get_type_hints
 
 from tally.errors import TallyError
 from tally.model import OffsetRange, SegmentTotals, TopicPartition
@@ -74,6 +74,14 @@ def _of_fields(view: Any) -> dict[str, Any]:
         else:
             found |= _plain(value)
     return found
+
+
+R = TypeVar("R")
+
+
+def narrowed(kind: type[R], record: R) -> R:
+    """A record as one of a base class, without the fields that it has besides."""
+    return kind(**{field.name: getattr(record, field.name) for field in fields(kind)})  # type: ignore[arg-type]
 
 
 def values_of(record: View) -> dict[str, Any]:

@@ -478,19 +478,19 @@ MUTANTS: Final = (
     Mutant(
         guard="no chunk of dead letters commits alone",
         where="tally.mysql.transactions:Transaction.insert_many",
-        before="            if len(chunk) < at_once:\n",
-        after="            if 'dead_letter' in statement:\n"
-        "                self._connection.commit()\n"
-        "            if len(chunk) < at_once:\n",
+        before="                chunk, chunk_bytes = [], 0\n",
+        after="                chunk, chunk_bytes = [], 0\n"
+        "                if 'dead_letter' in statement:\n"
+        "                    self._connection.commit()\n",
         tests=(f"{COMMIT}::test_a_commit_that_fails_after_many_chunks_leaves_none_of_them",),
     ),
     Mutant(
         guard="no chunk of counts commits alone",
         where="tally.mysql.transactions:Transaction.insert_many",
-        before="            if len(chunk) < at_once:\n",
-        after="            if '_count`' in statement:\n"
-        "                self._connection.commit()\n"
-        "            if len(chunk) < at_once:\n",
+        before="                chunk, chunk_bytes = [], 0\n",
+        after="                chunk, chunk_bytes = [], 0\n"
+        "                if '_count`' in statement:\n"
+        "                    self._connection.commit()\n",
         tests=(f"{COMMIT}::test_a_commit_that_fails_after_many_chunks_leaves_none_of_them",),
     ),
     Mutant(
@@ -503,16 +503,14 @@ MUTANTS: Final = (
     Mutant(
         guard="after a lost answer to COMMIT the ledger is asked, not told again",
         where="tally.mysql.transactions:Database.run_answered",
-        before="                if (outcome := self._asked(ask, what, within_s, pause_s)) is not None:\n"
-        "                    return outcome\n",
+        before="                if outcome is not None:\n                    return outcome\n",
         after="                return True\n",
         tests=(f"{COMMIT}::test_the_answer_to_commit_is_lost",),
     ),
     Mutant(
         guard="a COMMIT that was applied is not taken for a failure",
         where="tally.mysql.transactions:Database.run_answered",
-        before="                if (outcome := self._asked(ask, what, within_s, pause_s)) is not None:\n"
-        "                    return outcome\n",
+        before="                if outcome is not None:\n                    return outcome\n",
         after="                raise\n",
         tests=(f"{COMMIT}::test_the_answer_to_commit_is_lost",),
     ),

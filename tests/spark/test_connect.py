@@ -15,9 +15,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import grpc
 import pyarrow as pa
 import pytest
 from pydantic import SecretStr
+from pyspark.sql.connect.client import SparkConnectClient
 
 from tally import errors
 from tally.aggregates.counts import CountRequest
@@ -310,6 +312,38 @@ def test_a_server_that_is_not_there_or_refuses_is_told_apart(connect: ConnectSer
     ):
         pytest.fail("the server lets everybody in")
     assert "wr0ng" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, errors.SparkUnavailableError),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, errors.SparkUnavailableError),
+        (grpc.StatusCode.UNAUTHENTICATED, errors.AccessDeniedError),
+        (grpc.StatusCode.UNIMPLEMENTED, errors.ConfigError),
+    ],
+)
+def test_a_clone_that_fails_is_an_error_of_tally(
+    monkeypatch: pytest.MonkeyPatch,
+    connect: ConnectServer,
+    status: grpc.StatusCode,
+    kind: type[errors.TallyError],
+) -> None:
+    """PySpark leaves gRPC's own errors of this one request as they are."""
+
+    class Refused(grpc.RpcError):
+        def code(self) -> grpc.StatusCode:
+            return status
+
+        def details(self) -> str:
+            return "it went wrong"
+
+    def refuse(*_: object) -> None:
+        raise Refused
+
+    monkeypatch.setattr(SparkConnectClient, "clone", refuse)
+    with pytest.raises(kind, match="it went wrong"), spark_session(connect.settings, "test"):
+        pytest.fail("there is no session")
 
 
 def test_a_server_without_the_connector_is_said_so(tmp_path: Path) -> None:

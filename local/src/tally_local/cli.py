@@ -93,15 +93,14 @@ def down(app: App, parts: tuple[str, ...]) -> None:
 
 @click.command(cls=Command, examples=["tally demo --once"])
 @click.option("--once", is_flag=True, help="Count twice, check the counts and stop.")
-@click.pass_context
-def demo(context: click.Context, once: bool) -> None:
+def demo(app: App, once: bool) -> None:
     """Count generated lines on the local stack and check the result.
 
     Servers that run already are used, and stopped at the end like all others.
     """
     from tally_local.demo.show import run  # noqa: PLC0415 - only this command needs it
 
-    context.exit(run(_project(context.ensure_object(App)), once=once))
+    click.get_current_context().exit(run(_project(app), once=once))
 
 
 @click.command(

@@ -64,6 +64,7 @@ def commit_once(ctx: Context, batch: Batch, pipeline: Pipeline, result: Result) 
         lambda tx: commit_in(tx, delivery, batch, result),
         ask,
         what=f"batch {batch.batch_id}",
+        next_step=f"tally run {batch.batch_id} once MySQL answers; it is safe",
         within_s=ctx.patience.outcome_s,
         pause_s=ctx.patience.doubt_pause_s,
     )

@@ -274,7 +274,9 @@ class SetStore(SetTables):
                 " where set_id in %s and state = 'live'",
                 (list(sets.values()) or [0],),
             )
-        return {segment_id for segment_id, set_id in found.items() if sets[segment_id] == set_id}
+        return {
+            segment_id for segment_id, set_id in found.items() if sets.get(segment_id) == set_id
+        }
 
     def live_minutes(self) -> Iterator[KeptMinute]:
         """The lines of live sets by minute, in order of set and minute; some sets at a time."""

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import islice
 from typing import Any, Final, TypeAlias, TypeVar
 
 import pymysql
@@ -25,6 +24,8 @@ T = TypeVar("T")
 TRANSACTION_TRIES: Final = 5
 ROWS_PER_INSERT: Final = 2_000
 """Enough to make round trips cheap; PyMySQL splits them into statements of a megabyte at most."""
+BYTES_PER_INSERT: Final = 2**20
+"""Of the values of rows that wait in memory to be inserted."""
 _SHORT_WAIT_S: Final = 2
 _FREE_WITHIN_S: Final = 120
 
@@ -70,14 +71,22 @@ class Transaction:
     def insert_many(
         self, statement: str, rows: Iterable[Parameters], *, at_once: int = ROWS_PER_INSERT
     ) -> int:
-        """Insert rows, so many at a time in memory; returns how many were inserted."""
-        walk, inserted = iter(rows), 0
-        while True:
-            chunk = list(islice(walk, at_once))
-            with self._cursor(statement) as cursor:
-                inserted += cursor.executemany(statement, chunk) or 0
-            if len(chunk) < at_once:
-                return inserted
+        """Insert rows, so many at a time in memory; returns how many were inserted.
+
+        Fewer at a time where their values are long.
+        """
+        inserted, chunk, chunk_bytes = 0, [], 0
+        for row in rows:
+            chunk.append(row)
+            chunk_bytes += sum(len(value) for value in row if isinstance(value, bytes))
+            if len(chunk) == at_once or chunk_bytes >= BYTES_PER_INSERT:
+                inserted += self._insert_chunk(statement, chunk)
+                chunk, chunk_bytes = [], 0
+        return inserted + self._insert_chunk(statement, chunk)
+
+    def _insert_chunk(self, statement: str, chunk: Sequence[Parameters]) -> int:
+        with self._cursor(statement) as cursor:
+            return cursor.executemany(statement, chunk) or 0
 
     def rows(self, statement: str, parameters: Parameters = ()) -> list[Row]:
         """All rows of a query."""
@@ -217,9 +226,10 @@ class Database:
     def run_answered(
         self,
         work: Callable[[Transaction], T],
-        ask: Callable[[Transaction], T | None] = lambda _: None,
+        ask: Callable[[Transaction], T | None] | None = None,
         *,
         what: str,
+        next_step: str = "run it again once MySQL answers; it is safe",
         within_s: float = 0.0,
         pause_s: float = 1.0,
     ) -> T:
@@ -233,6 +243,7 @@ class Database:
                 works on the COMMIT holds that lock, so the answer is final. Without it, ``work``
                 may be done twice.
             what: What is committed, for the messages: ``batch 7``.
+            next_step: What to do when the outcome stays unknown.
             within_s: Seconds for which an unreachable server is asked.
             pause_s: Seconds between two questions.
 
@@ -245,7 +256,10 @@ class Database:
                 return self.run(work)
             except CommitUnansweredError as error:
                 unanswered = error
-                if (outcome := self._asked(ask, what, within_s, pause_s)) is not None:
+                if ask is None:
+                    continue
+                outcome = self._asked(ask, (what, next_step), within_s, pause_s)
+                if outcome is not None:
                     return outcome
         raise MySQLUnavailableError(
             f"{what}: the connection broke at COMMIT {TRANSACTION_TRIES} times in a row, and "
@@ -254,7 +268,11 @@ class Database:
         ) from unanswered
 
     def _asked(
-        self, ask: Callable[[Transaction], T | None], what: str, within_s: float, pause_s: float
+        self,
+        ask: Callable[[Transaction], T | None],
+        said: tuple[str, str],
+        within_s: float,
+        pause_s: float,
     ) -> T | None:
         deadline = self.clock.monotonic() + within_s
         while True:
@@ -263,10 +281,11 @@ class Database:
                     return ask(tx)
             except (MySQLUnavailableError, TransactionRetryError) as error:
                 if self.clock.monotonic() > deadline:
+                    what, next_step = said
                     raise OutcomeUnknownError(
                         f"{what}: the answer to COMMIT was lost, and MySQL does not say whether it "
                         f"was applied: {error.what}",
-                        next_step="run it again once MySQL answers; it is safe",
+                        next_step=next_step,
                     ) from error
                 self.clock.sleep(pause_s)
 
@@ -293,28 +312,6 @@ class Database:
         # A connection that cannot be closed is broken already.
         with suppress(pymysql.err.Error, OSError):
             self.close(connection)
-
-
-def server_facts(database: Database) -> Row:
-    """The server's properties that Tally depends on, for ``tally doctor``.
-
-    Returns:
-        ``version``; ``innodb``, whether it is usable; ``session`` and ``server``, the variables by
-        name of Tally's own session and of the server.
-    """
-    with database.transaction() as tx:
-        version = tx.one("select version() as version")
-        engine = tx.scalar("select support from information_schema.engines where engine = 'InnoDB'")
-        session, server = (
-            {
-                # MariaDB before 11.1 has only the old name of the isolation level.
-                name.replace("tx_isolation", "transaction_isolation"): value
-                for name, value in tx.pairs(f"show {scope} variables").items()
-            }
-            for scope in ("session", "global")
-        )
-    usable = engine in {"YES", "DEFAULT"}
-    return {**version, "innodb": usable, "session": session, "server": server}
 
 
 def table_names(database: Database) -> set[str]:

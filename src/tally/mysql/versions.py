@@ -1,7 +1,9 @@
-"""The oldest supported versions of MySQL and MariaDB."""
+"""What Tally needs of a server: its version, and the properties that the doctor looks at."""
 
 import re
 from typing import Final
+
+from tally.mysql.transactions import Database, Row
 
 OLDEST_MYSQL: Final = (8, 0, 17)
 """The first MySQL with the collation ``utf8mb4_0900_bin``, which distinguishes labels' values. It
@@ -28,3 +30,25 @@ def is_supported(version: str) -> bool:
         return False
     numbers = tuple(int(part) for part in found.groups())
     return numbers >= (OLDEST_MARIADB if "mariadb" in version.lower() else OLDEST_MYSQL)
+
+
+def server_facts(database: Database) -> Row:
+    """The server's properties that Tally depends on, for ``tally doctor``.
+
+    Returns:
+        ``version``; ``innodb``, whether it is usable; ``session`` and ``server``, the variables by
+        name of Tally's own session and of the server.
+    """
+    with database.transaction() as tx:
+        version = tx.one("select version() as version")
+        engine = tx.scalar("select support from information_schema.engines where engine = 'InnoDB'")
+        session, server = (
+            {
+                # MariaDB before 11.1 has only the old name of the isolation level.
+                name.replace("tx_isolation", "transaction_isolation"): value
+                for name, value in tx.pairs(f"show {scope} variables").items()
+            }
+            for scope in ("session", "global")
+        )
+    usable = engine in {"YES", "DEFAULT"}
+    return {**version, "innodb": usable, "session": session, "server": server}

@@ -94,7 +94,9 @@ def _of_run(tx: Transaction, pipeline: str, requester: Requester, digest: str) -
     if written is None:
         return None
     replay_id, batch_ids = written
-    return Requested(replay_id, tuple(batches.find_batches(tx, batch_ids)))
+    # Without any once all were pruned.
+    found = batches.find_batches(tx, batch_ids) if batch_ids else []
+    return Requested(replay_id, tuple(found))
 
 
 def request_replay(ctx: Context, preview: Preview, *, reason: str) -> Requested:
@@ -142,7 +144,8 @@ def request_replay(ctx: Context, preview: Preview, *, reason: str) -> Requested:
     return ctx.database.run_answered(
         lambda tx: ask(tx) or work(tx),
         ask,
-        what=f"the request for a replay of {pipeline.name} (tally replays lists it if it is there)",
+        what=f"the request for a replay of {pipeline.name}",
+        next_step=f"tally replays {pipeline.name} shows whether it is recorded: then resume it",
         within_s=ctx.patience.outcome_s,
         pause_s=ctx.patience.doubt_pause_s,
     )

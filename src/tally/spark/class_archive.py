@@ -28,6 +28,7 @@ from tally.spark.session import spark_session
 _TITLE: Final = "Spark's classes (150 MB)"
 _LINES_SHOWN: Final = 3
 _CHARS_SHOWN: Final = 200
+_TIMEOUT_S: Final = 600
 
 
 def build_archive(jars_dir: Path, announce: Announce) -> None:
@@ -64,6 +65,7 @@ def build_archive(jars_dir: Path, announce: Announce) -> None:
         text=True,
         errors="replace",
         check=False,
+        timeout=_TIMEOUT_S,
     )
     if ended.returncode or not made.exists():
         lines = [ln for ln in ended.stdout.splitlines() if not ln.startswith((" ", "Traceback"))]
@@ -72,10 +74,10 @@ def build_archive(jars_dir: Path, announce: Announce) -> None:
         made.unlink(missing_ok=True)
         announce(f"{_TITLE}: not archived, so Spark starts as before: {failure}")
         return
-    for stale in jars_dir.glob("classes-*"):
-        if stale != made:
-            stale.unlink(missing_ok=True)
     made.replace(target)
+    for stale in jars_dir.glob("classes-*.jsa"):
+        if stale != target:
+            stale.unlink(missing_ok=True)
 
 
 def _load_classes(jars_dir: Path, archive: Path) -> None:

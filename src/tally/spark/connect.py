@@ -85,7 +85,7 @@ def connect_session(
     """
     with _plans_for_a_server():
         deadline = _Deadline(answer_s)
-        session_id = _shared_session(settings, deadline, tries)
+        session_id = _shared_session(settings, deadline, tries, close_s)
         session = _session(settings, deadline, tries, session_id)
         _open[session.session_id] = settings
         try:
@@ -130,20 +130,27 @@ def _channel(settings: SparkSettings, deadline: "_Deadline") -> DefaultChannelBu
     return channel
 
 
-def _shared_session(settings: SparkSettings, deadline: "_Deadline", tries: int) -> str:
+def _shared_session(
+    settings: SparkSettings, deadline: "_Deadline", tries: int, close_s: float
+) -> str:
     """Create a session on the server that shares the server's class loader and Python workers.
 
     What a session has of its own is decided with its first request; a clone takes the choice over.
     """
     found = str(uuid4())
     first = _session(settings, deadline, tries)
+    answer_s = deadline.seconds
+    what = f"the Spark Connect server {settings.master} does not share what its sessions have"
+    next_step = "run a server of the version that requirements/ names"
     try:
-        with _server_errors(settings):
+        with _server_errors(settings, (ConfigError, what, next_step)):
             first.conf.set(*_SHARED)
             first.client.clone(found).close()
     finally:
+        deadline.seconds = close_s
         first.client.set_retry_policies([])
         first.stop()
+        deadline.seconds = answer_s
     return found
 
 
@@ -201,8 +208,11 @@ def _server_errors(
     """
     try:
         yield
-    except SparkConnectGrpcException as error:
-        status, cause = error.getGrpcStatusCode(), sentence_of(str(error))
+    except (SparkConnectGrpcException, grpc.RpcError) as error:
+        if isinstance(error, SparkConnectGrpcException):
+            status, cause = error.getGrpcStatusCode(), sentence_of(str(error))
+        else:  # of a clone, which PySpark does not make one of its own
+            status, cause = error.code(), error.details()
         if status in _REFUSED:
             raise AccessDeniedError(
                 f"the Spark Connect server {settings.master} refused: {cause}",

@@ -1,5 +1,6 @@
 """The tree of commands: help, examples, options, references, and what is imported when."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from docs.cli_page import render
 from tests.unit.sources import DOCS, text
 
 from tally import __version__
+from tally.cli.app import App
+from tally.cli.command import Command
 from tally.cli.options import Number
 from tally.cli.tree import cli, help_of, sections, walk
 from tally.lines.format import MalformedReason
@@ -144,3 +147,11 @@ def test_the_json_reference_is_what_the_views_are() -> None:
     }
     local = {"up", "down", "demo", "stack"}
     assert writes - local == json_page.DOCUMENTS.keys()
+
+
+def test_each_command_takes_its_app_and_its_options() -> None:
+    """Of the local stack's commands, too: a decorator too many would be found by a user."""
+    for command in COMMANDS.values():
+        if isinstance(command, Command):
+            given = {parameter.name: None for parameter in command.params if parameter.expose_value}
+            inspect.signature(inspect.unwrap(command.callback)).bind(App, **given)

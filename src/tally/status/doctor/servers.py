@@ -13,8 +13,8 @@ from tally.config.settings import Settings
 from tally.context import Context, console_context
 from tally.ledger.schema import denied_rights, grants
 from tally.model import KafkaSnapshot, TopicRights
-from tally.mysql.transactions import Database, Row, server_facts
-from tally.mysql.versions import SERVER_NEEDED, is_supported
+from tally.mysql.transactions import Database, Row
+from tally.mysql.versions import SERVER_NEEDED, is_supported, server_facts
 from tally.set_up.migrate import missing
 from tally.status.doctor.diagnosis import Diagnosis, asked, fail, ok, skip, warn
 
