@@ -112,6 +112,17 @@ class Context:
         """The database's clock, so that a step reads and writes times of one clock."""
         return self.database.clock
 
+    @property
+    def in_task(self) -> "OpenContext":
+        """What makes a context in a Spark task.
+
+        Raises:
+            ValueError: This context cannot be opened in another process.
+        """
+        if self.elsewhere is None:
+            raise ValueError("this context cannot be opened in a Spark task")
+        return self.elsewhere
+
 
 OpenContext = Callable[[], Context]
 """Makes a context in another process; picklable."""

@@ -103,24 +103,24 @@ def run_partitions(ctx: Context, batch_ids: Sequence[int]) -> Outcomes:
 
 def _count(ctx: Context, todo: Sequence[Batch], outcomes: Outcomes, begun: float) -> None:
     pipeline = ctx.settings.pipeline(todo[0].pipeline)
-    told: list[tuple[Batch, Any]]
+    outcome_of: list[tuple[Batch, Any]]
     try:
         requests = [count_request(ctx, batch, pipeline) for batch in todo]
         with ctx.open_reader() as reader:
             commit = _CommitInTask.of(ctx)
             keep = delivery_of(ctx, pipeline).open_set
             found = list(reader.count_each(requests, commit, keep))
-        told = [(_batch_of(request), outcome) for request, outcome in found]
+        outcome_of = [(_batch_of(request), outcome) for request, outcome in found]
     except OperatorError as error:
         if len(todo) > 1:  # it may be of one partition alone
             _count_alone(ctx, todo, outcomes, begun)
             return
-        told = [(todo[0], error)]
+        outcome_of = [(todo[0], error)]
     except BaseException as error:
         for batch in todo:
             end_attempt(ctx, batch, pipeline, copy.copy(error))
         raise
-    for batch, outcome in told:
+    for batch, outcome in outcome_of:
         seconds = ctx.clock.monotonic() - begun
         totals = _committed(ctx, batch) if isinstance(outcome, TallyError) else outcome
         if totals is not None:
@@ -179,9 +179,7 @@ class _CommitInTask:
 
     @classmethod
     def of(cls, ctx: Context) -> "_CommitInTask":
-        if ctx.elsewhere is None:
-            raise ValueError("this context cannot be opened in a Spark task")
-        return cls(open_context=ctx.elsewhere, requester=ctx.requester, version=__version__)
+        return cls(open_context=ctx.in_task, requester=ctx.requester, version=__version__)
 
     def __call__(
         self, request: CountRequest, counts: Counts

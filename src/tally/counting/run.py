@@ -168,7 +168,8 @@ def run_pipeline(
         for cause in planned.abandoned:
             on_abandoned(cause)
         ids = [batch.batch_id for batch in planned.batches]
-        done += run(ctx, ids, replan=replan, on_batch=on_batch).batches
+        if ids:
+            done += run(ctx, ids, replan=replan, on_batch=on_batch).batches
         if not until_caught_up or has_caught_up(planned, limit):
             return RunView(pipeline=name, batches=tuple(done), blocks=planned.blocks)
 

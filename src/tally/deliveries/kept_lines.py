@@ -33,9 +33,7 @@ class KeptLines(Delivery):
     @property
     def open_set(self) -> Callable[[CountRequest], Any] | None:
         """Opens the set of a segment."""
-        if self.ctx.elsewhere is None:
-            raise ValueError("this context cannot be opened in a Spark task")
-        return KeepInTask(self.ctx.elsewhere)
+        return KeepInTask(self.ctx.in_task)
 
     def commit(self, tx: Transaction, batch: Batch, result: Result) -> None:
         """Make the set that was written that of the batch's only segment."""

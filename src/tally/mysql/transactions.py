@@ -258,7 +258,14 @@ class Database:
                 unanswered = error
                 if ask is None:
                     continue
-                outcome = self._asked(ask, (what, next_step), within_s, pause_s)
+                try:
+                    outcome = self._asked(ask, within_s, pause_s)
+                except (MySQLUnavailableError, TransactionRetryError) as silent:
+                    raise OutcomeUnknownError(
+                        f"{what}: the answer to COMMIT was lost, and MySQL does not say whether it "
+                        f"was applied: {silent.what}",
+                        next_step=next_step,
+                    ) from silent
                 if outcome is not None:
                     return outcome
         raise MySQLUnavailableError(
@@ -268,25 +275,16 @@ class Database:
         ) from unanswered
 
     def _asked(
-        self,
-        ask: Callable[[Transaction], T | None],
-        said: tuple[str, str],
-        within_s: float,
-        pause_s: float,
+        self, ask: Callable[[Transaction], T | None], within_s: float, pause_s: float
     ) -> T | None:
         deadline = self.clock.monotonic() + within_s
         while True:
             try:
                 with self.transaction(keep=False) as tx:
                     return ask(tx)
-            except (MySQLUnavailableError, TransactionRetryError) as error:
+            except (MySQLUnavailableError, TransactionRetryError):
                 if self.clock.monotonic() > deadline:
-                    what, next_step = said
-                    raise OutcomeUnknownError(
-                        f"{what}: the answer to COMMIT was lost, and MySQL does not say whether it "
-                        f"was applied: {error.what}",
-                        next_step=next_step,
-                    ) from error
+                    raise
                 self.clock.sleep(pause_s)
 
     def run_between_readers(self, work: Callable[[Transaction], None]) -> None:

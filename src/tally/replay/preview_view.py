@@ -132,7 +132,7 @@ def preview(
 ) -> PreviewView:
     """What a replay would do, and whether it can be done; nothing is written.
 
-    Args and errors: as :func:`tally.replay.preview.preview_replay`.
+    The arguments are those of :func:`tally.replay.preview.preview_replay`.
 
     Raises:
         UnknownPipelineError: No such pipeline is configured.

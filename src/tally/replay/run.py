@@ -114,7 +114,10 @@ def run_or_replan(
 ) -> list[Ran]:
     """Run batches of either kind; a replay's batch is replanned when another replay came first.
 
-    Args and errors: as :func:`tally.counting.run.run_batches`.
+    The arguments are those of :func:`tally.counting.run.run_batches`.
+
+    Raises:
+        TallyError: As there.
     """
     return run_batches(ctx, batch_ids, replan=replan_batch, on_ran=on_ran)
 
