@@ -103,6 +103,10 @@ class SlowClient:
             answer = SimpleNamespace(topic_partitions=[SimpleNamespace(error=error)])
         return {"g": self._later(answer, options)}
 
+    def describe_consumer_groups(self, _: list[str], **options: Any) -> dict[str, "Future[Any]"]:
+        """The failure, then what is not looked at."""
+        return {"g": self._later(self._failure(), options)}
+
     def list_consumer_group_offsets(self, _: list[Any], **options: Any) -> dict[str, "Future[Any]"]:
         """The failure, then a group without offsets."""
         answer = self._failure() or SimpleNamespace(topic_partitions=[])
@@ -301,6 +305,27 @@ def test_a_leader_that_has_changed_is_asked_again() -> None:
     client = SlowClient(0.001, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, 2)
     assert ask(client).notes_of("tally-e") == {}
     assert client.failures == 0
+
+
+def test_the_notes_of_a_group_whose_coordinator_is_chosen_are_asked_for_again() -> None:
+    """The admin client of librdkafka ends the process when it reads them from another broker."""
+    script = """
+from confluent_kafka import KafkaError
+from tally.config.servers import KafkaSettings
+from tally.kafka.client import Kafka
+from tests.starting_broker import StartingBroker
+
+with StartingBroker() as broker:
+    kafka = Kafka(KafkaSettings(bootstrap_servers=broker.address, request_timeout_s=30))
+    print(kafka.notes_of("tally-none"))
+    broker.has_offset = True
+    broker.refusals = [KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS] * 2
+    print(len(kafka.notes_of("tally-e")), broker.refusals)
+"""
+    command = [sys.executable, "-c", script]
+    ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.splitlines() == ["{}", "1 []"]
 
 
 @pytest.mark.parametrize(

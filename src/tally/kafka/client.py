@@ -215,19 +215,23 @@ class Kafka:
     def notes_of(self, group: str) -> Mapping[TopicPartition, str]:
         """The notes beside the offsets of a consumer group; empty of one that is not there.
 
+        The group is described first, until its coordinator answers. librdkafka's admin client ends
+        the process when it asks another broker for a group's offsets (librdkafka, issue 5040), as
+        it does while a new cluster chooses its first coordinator.
+
         Raises:
             KafkaUnavailableError, AccessDeniedError: As :meth:`Kafka.snapshot`.
         """
-        deadline = self._requests.deadline()
-        answers = self._requests.once_settled(
-            deadline,
-            lambda: self._requests.answers(
-                f"read the offsets of the group {group}",
-                deadline,
-                "list_consumer_group_offsets",
-                [ConsumerGroupTopicPartitions(group)],
-            ),
-        )
+        operation, deadline = f"read the offsets of the group {group}", self._requests.deadline()
+
+        def read() -> list[Any]:
+            self._requests.answers(operation, deadline, "describe_consumer_groups", [group])
+            request = [ConsumerGroupTopicPartitions(group)]
+            return self._requests.answers(
+                operation, deadline, "list_consumer_group_offsets", request
+            )
+
+        answers = self._requests.once_settled(deadline, read)
         return {
             TopicPartition(topic=p.topic, partition=p.partition): p.metadata or ""
             for answer in answers
