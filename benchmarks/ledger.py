@@ -168,7 +168,7 @@ def _result(ranges: list[OffsetRange], number: int) -> Result:
             Contribution(
                 partition=r.partition,
                 log_time=f"{minute + timedelta(minutes=back):%Y-%m-%d %H:%M}:00",
-                log_count=lines,
+                sums=(lines,),
             )
             for r in ranges
             for back, lines in ((0, 2), (1, 3))

@@ -115,7 +115,7 @@ def _counted(records: DataFrame, line_format: LineFormat, *, each: bool = False)
         rule=with_year(line_format, TimeRule(from_record=not line_format.has_time)),
         each=each,
     )
-    nothing = Aggregate(labels=(), columns=(), label_chars=0, has_bytes=False)
+    nothing = Aggregate(labels=(), columns=(), label_chars=0, measures=())
     return Grouping(reader=reader, aggregate=nothing, topic="t").counts(records)
 
 

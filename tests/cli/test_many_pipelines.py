@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tally.aggregates.fingerprint import fingerprint
+from tally.aggregates.aggregate import fingerprint
 from tally.errors import UnansweredError
 from tally.model import OffsetRange
 from tally.planning.replay_request import RangesAsked

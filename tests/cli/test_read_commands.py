@@ -7,7 +7,7 @@ import shlex
 import pytest
 from click.testing import CliRunner
 
-from tally.aggregates.fingerprint import fingerprint
+from tally.aggregates.aggregate import fingerprint
 from tally.cli import cli
 from tally.cli.app import App
 from tally.ledger.records import list_batches

@@ -72,7 +72,7 @@ def result(
             for r in ranges
         },
         contributions=[
-            Contribution(partition=r.partition, log_time=minute, log_count=lines)
+            Contribution(partition=r.partition, log_time=minute, sums=(lines,))
             for r in ranges
             for minute, lines in (minutes or {MINUTE: r.offsets - letters}).items()
         ],

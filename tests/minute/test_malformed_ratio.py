@@ -2,7 +2,7 @@
 
 import pytest
 
-from tally.aggregates.fingerprint import fingerprint
+from tally.aggregates.aggregate import fingerprint
 from tally.errors import MalformedFloodError
 from tally.ledger.rules import first_recent, recently_understood
 from tests.minute.steps import AT, ERROR, audited, count

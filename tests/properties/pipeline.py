@@ -17,8 +17,8 @@ from typing import Any, Final
 import pymysql
 
 from tally import errors
+from tally.aggregates.aggregate import fingerprint
 from tally.aggregates.counts import CountRequest, Counts
-from tally.aggregates.fingerprint import fingerprint
 from tally.audit.audit import audit
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings

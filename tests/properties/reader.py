@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tally.aggregates.aggregate import Aggregate
+from tally.aggregates.aggregate import Aggregate, fingerprint
 from tally.aggregates.counts import CountRequest, Counts
-from tally.aggregates.fingerprint import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError
 from tally.model import Batch, OffsetRange, Segment

@@ -185,7 +185,7 @@ def kafka_records(
 def grouping(reader: LineReader) -> Grouping:
     labels = tuple(reader.labels)
     aggregate = Aggregate(
-        labels=labels, columns=labels, label_chars=reader.label_chars, has_bytes=False
+        labels=labels, columns=labels, label_chars=reader.label_chars, measures=()
     )
     return Grouping(reader=reader, aggregate=aggregate, topic="t")
 

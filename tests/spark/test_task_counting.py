@@ -12,9 +12,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
-from tally.aggregates.aggregate import Aggregate
+from tally.aggregates.aggregate import Aggregate, Sum
 from tally.aggregates.counts import CountRequest, Counts
-from tally.aggregates.sums import Sum, sums_of_groups, sums_of_records
 from tally.errors import DataLossError, FencedError, ReadError
 from tally.spark.counting import tasks_for
 from tally.spark.grouping import Grouping
@@ -77,7 +76,7 @@ def test_a_range_that_one_task_has_not_read_whole_is_an_error(outcomes: list[Tas
 TYPES = {
     "partition": pa.int32(),
     "minute": pa.string(),
-    **{s.name: pa.int64() for s in sums_of_groups(AGGREGATE)},
+    **{s.name: pa.int64() for s in AGGREGATE.sums_of_groups},
     "reason": pa.string(),
     "value": pa.binary(),
     "value_bytes": pa.int32(),
@@ -174,7 +173,7 @@ def test_sums_do_not_depend_on_batches(size: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("tally.spark.task_groups._ROWS_MAX", 20)
     rows = [{"partition": 1, "key": f"k{n % 7}", "offset": n} for n in range(2_000)]
     batches = pa.Table.from_pylist(rows).to_batches(max_chunksize=size)
-    sums = add_up(batches, ["partition"], ["key"], sums_of_records(AGGREGATE))
+    sums = add_up(batches, ["partition"], ["key"], AGGREGATE.sums_of_records)
     found = pa.Table.from_batches(sums).sort_by("key")
     assert found.column_names == ["partition", "key", "records", "first_offset", "last_offset"]
     assert list(found.to_pylist()[2].values()) == [1, "k2", 286, 2, 1997]

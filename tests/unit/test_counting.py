@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 import pytest
 from tests.unit.values import P0, pipeline, span, totals
 
-from tally.aggregates.aggregate import Aggregate
+from tally.aggregates.aggregate import MEASURES, Aggregate, fingerprint
 from tally.aggregates.checks import SeriesLimit, check_totals
 from tally.aggregates.counts import Contribution, CountRequest
-from tally.aggregates.fingerprint import fingerprint
 from tally.aggregates.gathering import Gathering
 from tally.aggregates.spool import Spool
 from tally.errors import DataLossError, MalformedFloodError, RecordsMissingError, SeriesFloodError
@@ -121,30 +120,35 @@ def test_a_record_with_a_wrong_timestamp_does_not_lift_the_limit() -> None:
 
 MINUTE = "2017-07-30 14:09:00"
 LABELLED = Aggregate(
-    labels=("service", "level"), columns=("service", "level"), label_chars=64, has_bytes=True
+    labels=("service", "level"),
+    columns=("service", "level"),
+    label_chars=64,
+    measures=MEASURES["bytes"],
 )
 
 
 def contribution(*labels: str) -> Contribution:
-    keys = {"partition": P0, "log_time": MINUTE, "log_count": 3, "log_bytes": 90}
+    keys = {"partition": P0, "log_time": MINUTE, "sums": (3, 90)}
     return Contribution(**keys, labels=labels)  # type: ignore[arg-type]
 
 
 def test_a_row_has_the_order_of_the_tables_columns() -> None:
     """Label columns keep the order in which they were added, one that was taken out as well."""
-    for columns, has_bytes, key, sums in (
-        (("service", "level"), True, ("cart", "ERROR"), (3, 90)),
-        (("level", "service"), False, ("ERROR", "cart"), (3,)),
-        (("host", "level", "service"), True, ("", "ERROR", "cart"), (3, 90)),
+    for columns, key in (
+        (("service", "level"), ("cart", "ERROR")),
+        (("level", "service"), ("ERROR", "cart")),
+        (("host", "level", "service"), ("", "ERROR", "cart")),
     ):
         labels = tuple(LabelColumn(column=column, chars=64) for column in columns)
-        tables = Tables(result="result", labels=labels, has_bytes=has_bytes)
+        tables = Tables(result="result", labels=labels, measures=MEASURES["bytes"])
         found = list(rows_of(tables, LABELLED, [contribution("cart", "ERROR")]))
-        assert found == [(contribution("cart", "ERROR"), (MINUTE, *key), sums)]
-    # Values for other labels make no row: they could get into another one's column.
+        assert found == [(contribution("cart", "ERROR"), (MINUTE, *key), (3, 90))]
+    # Values for other labels or measures make no row: they could get into another one's column.
     for labels in (("cart",), ("cart", "ERROR", "web-1")):
         with pytest.raises(ValueError, match="for 2 labels"):
             list(rows_of(Tables(result="result"), LABELLED, [contribution(*labels)]))
+    with pytest.raises(ValueError, match="2 sums for log_count:"):
+        list(rows_of(Tables(result="result"), LABELLED, [contribution("cart", "ERROR")]))
 
 
 def bad(partition: int, malformed: int) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tally.aggregates.fingerprint import fingerprint
+from tally.aggregates.aggregate import fingerprint
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
 from tally.config.servers import READER_DEFAULTS

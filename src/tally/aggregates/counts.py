@@ -17,12 +17,10 @@ class Contribution:
     """The partition of the lines."""
     log_time: str
     """The minute on the lines' own clock, ``YYYY-MM-DD HH:MM:00``."""
-    log_count: int
-    """How many counted lines."""
+    sums: tuple[int, ...]
+    """How many counted lines, and what the pipeline measures of them."""
     labels: tuple[str, ...] = ()
     """A value for each label of the pipeline, in order; '' where the line has none."""
-    log_bytes: int = 0
-    """Length of the lines' values together."""
     part: OffsetRange | None = None
     """In a recount the part of the range that holds the lines."""
 

@@ -5,9 +5,57 @@ from typing import Any
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.checks import SeriesLimit, check_totals
 from tally.aggregates.counts import Contribution, CountRequest, Counts, DeadLetter
-from tally.aggregates.partition_tally import PartitionTally
 from tally.aggregates.spool import Spool
-from tally.model import OffsetRange, TopicPartition
+from tally.model import EMPTY_TOTALS, OffsetRange, SegmentTotals, TopicPartition
+
+
+class _Tally:
+    """Adds up the minutes of one range."""
+
+    def __init__(self, asked: OffsetRange) -> None:
+        self.asked = asked
+        """Where they lie."""
+        self._records = self._matched = self._malformed = self._continuations = 0
+        self._offsets: list[int] = []
+        self._malformed_offsets: list[int] = []
+
+    def add(self, row: Any) -> None:
+        """Add one group of the aggregation."""
+        self._records += row.records
+        self._malformed += row.malformed
+        self._continuations += row.continuations
+        if row.minute is not None:
+            self._matched += row.records
+        self._offsets = _extremes(self._offsets, row.first_offset, row.last_offset)
+        if row.malformed:
+            self._malformed_offsets = _extremes(
+                self._malformed_offsets, row.first_malformed, row.last_malformed
+            )
+
+    def totals(self) -> SegmentTotals:
+        """The sums so far."""
+        if not self._records:
+            return EMPTY_TOTALS
+        return SegmentTotals(
+            records=self._records,
+            matched=self._matched,
+            unmatched=self._records - self._matched - self._malformed,
+            malformed=self._malformed,
+            continuations=self._continuations,
+            first_offset=self._offsets[0],
+            last_offset=self._offsets[1],
+        )
+
+    def malformed_range(self) -> OffsetRange | None:
+        """The smallest range that holds all malformed records; None without any."""
+        if not self._malformed_offsets:
+            return None
+        first, last = self._malformed_offsets
+        return OffsetRange(partition=self.asked.partition, from_offset=first, until_offset=last + 1)
+
+
+def _extremes(so_far: list[int], first: int, last: int) -> list[int]:
+    return [min([*so_far, first]), max([*so_far, last])]
 
 
 class Gathering:
@@ -22,8 +70,8 @@ class Gathering:
         self._request = request
         self._contributions = contributions
         self._aggregate = Aggregate.of(request.pipeline)
-        self._tallies = {r.partition: PartitionTally(r) for r in request.ranges}
-        self._parts = {(p.partition, p.from_offset): PartitionTally(p) for p in request.parts}
+        self._tallies = {r.partition: _Tally(r) for r in request.ranges}
+        self._parts = {(p.partition, p.from_offset): _Tally(p) for p in request.parts}
         self._series = SeriesLimit(request.pipeline, request.rows_before)
 
     def add(self, row: Any) -> None:
@@ -31,9 +79,9 @@ class Gathering:
 
         Args:
             row: With ``topic``, ``partition``, ``minute``, the columns of the labels
-                (:attr:`tally.aggregates.aggregate.Aggregate.label_columns`) and those of
-                :func:`tally.aggregates.sums.sums_of_groups`; in a recount also ``from_offset`` of
-                its part.
+                (:attr:`tally.aggregates.aggregate.Aggregate.label_columns`) and its sums
+                (:attr:`tally.aggregates.aggregate.Aggregate.sums_of_groups`); in a recount also
+                ``from_offset`` of its part.
         """
         partition = TopicPartition(topic=row.topic, partition=row.partition)
         self._tallies[partition].add(row)
@@ -50,9 +98,8 @@ class Gathering:
                 partition=partition,
                 part=part,
                 log_time=row.minute,
-                log_count=row.records,
+                sums=(row.records, *(row[measure.name] for measure in self._aggregate.measures)),
                 labels=tuple(row[name] for name in self._aggregate.label_columns),
-                log_bytes=row.bytes if self._aggregate.has_bytes else 0,
             )
         )
 

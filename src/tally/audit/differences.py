@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
+from tally.aggregates.aggregate import Measure
 from tally.aggregates.counts import DeadLetter
 from tally.ledger.decisions import LossRecord
 from tally.ledger.invariants import Violation
@@ -21,7 +22,7 @@ from tally.planning.serving import topic_of
 Key = tuple[str, ...]
 """Minute and label values."""
 Sums = tuple[int, ...]
-"""Lines, and bytes where they are measured."""
+"""Lines, and what is measured of them."""
 Rows = Mapping[Key, Sums]
 
 
@@ -56,7 +57,12 @@ Letters = Mapping[int, Letter]
 
 
 def differences(
-    segment: SegmentRecord, found: SegmentTotals, recounted: Rows, contributed: Rows, hint: str
+    segment: SegmentRecord,
+    found: SegmentTotals,
+    recounted: Rows,
+    contributed: Rows,
+    measures: Sequence[Measure],
+    hint: str,
 ) -> Iterator[Violation]:
     """Every difference between what a segment's range holds now and what it contributed.
 
@@ -65,6 +71,7 @@ def differences(
         found: Totals of what Kafka holds in its range.
         recounted: Rows of what Kafka holds.
         contributed: Rows of the ledger.
+        measures: What the rows have besides lines.
         hint: A harmless explanation of differences; empty without one.
     """
     # Matched is the sum of the minutes; continuations are not known of each segment.
@@ -77,7 +84,7 @@ def differences(
     for row in sorted(recounted.keys() | contributed.keys()):
         ours, theirs = contributed.get(row), recounted.get(row)
         if ours != theirs:
-            said = f"the ledger says {_sums(ours)}, Kafka holds {_sums(theirs)}"
+            said = f"the ledger says {_text(ours, measures)}, Kafka holds {_text(theirs, measures)}"
             yield _violation(segment.range, " ".join(row), said, hint)
 
 
@@ -160,9 +167,10 @@ def before_start(
     return sorted(gaps)
 
 
-def _sums(sums: Sums | None) -> str:
+def _text(sums: Sums | None, measures: Sequence[Measure]) -> str:
     lines, *measured = sums or (0,)
-    return str(lines) + "".join(f" ({length} bytes)" for length in measured)
+    more = zip(measured, measures, strict=False)  # there is but a 0 where there is no row
+    return str(lines) + "".join(f" ({value} {measure.name})" for value, measure in more)
 
 
 def _violation(where: OffsetRange, what: str, detail: str, hint: str) -> Violation:

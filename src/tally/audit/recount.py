@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tally.aggregates.aggregate import Aggregate
+from tally.aggregates.aggregate import Aggregate, fingerprint
 from tally.aggregates.counts import CountRequest
-from tally.aggregates.fingerprint import fingerprint
 from tally.audit.chunks import LETTERS_PER_RANGE, Chunk, join_segments, rounds, why_not_held
 from tally.audit.differences import (
     Key,
@@ -243,7 +242,10 @@ def _compare(
     letters = held.letters.get(where)
     kept = {} if letters is None else contributed.letters[key]
     hint = "compaction may have removed records since" if reader.pipeline.is_sparse else ""
-    tally.violations += differences(segment, found, held.rows[where], contributed.rows[key], hint)
+    measures = Aggregate.of(reader.pipeline).measures
+    tally.violations += differences(
+        segment, found, held.rows[where], contributed.rows[key], measures, hint
+    )
     tally.violations += letter_differences(where, letters or {}, kept, hint)
     if short := not_compared(kept):
         cause = (

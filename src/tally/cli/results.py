@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from typing import Any, Final
 
 import click
 
+from tally.aggregates.aggregate import MEASURES
 from tally.audit import audit as audits
 from tally.audit.audit import AuditsView, AuditView
 from tally.cli import completion, options
@@ -153,16 +155,22 @@ def show_rows(
         rows: The rows.
         more: Further columns, by header: a cell for each row.
     """
+    measures = dict.fromkeys(chain(*MEASURES.values()))
+    numbers = ["LINES", *(measure.name.upper() for measure in measures)]
     cells = {
         "MINUTE": [row.log_time[:-3] for row in rows],
         **{
             name.upper(): [_label(out, row.labels[name]) for row in rows] for name in columns.labels
         },
         "LINES": [number(row.log_count) for row in rows],
-        **({"BYTES": [number(row.log_bytes) for row in rows]} if columns.has_bytes else {}),
+        **{
+            measure.name.upper(): [number(getattr(row, measure.column)) for row in rows]
+            for measure in measures
+            if rows and getattr(rows[0], measure.column) is not None
+        },
         **(more or {}),
     }
-    out.table(list(cells), list(zip(*cells.values(), strict=True)), numbers=["LINES", "BYTES"])
+    out.table(list(cells), list(zip(*cells.values(), strict=True)), numbers=numbers)
 
 
 def _label(out: Output, value: str) -> str:

@@ -1,7 +1,7 @@
 """Names: of environment variables, of the database, of pipelines and their tables, of labels."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 PREFIX: Final = "TALLY_"
@@ -65,7 +65,7 @@ RECORD_FIELDS: Final = ("topic", "partition", "key")
 
 _LABEL: Final = re.compile(r"[A-Za-z@_][A-Za-z0-9@_-]*(?:\.[A-Za-z@_][A-Za-z0-9@_-]*)*")
 _COLUMN: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-_TAKEN_COLUMNS: Final = frozenset({"log_time", "log_count", "log_bytes", "segment_id", "pipeline"})
+_TAKEN_COLUMNS: Final = frozenset({"log_time", "segment_id", "pipeline"})
 
 
 def check_database_name(name: str) -> str:
@@ -146,14 +146,14 @@ def label_column(label: str) -> str:
     return re.sub(r"[^a-z0-9_]", "_", label.lower())
 
 
-def check_label(label: str) -> str:
-    """Raise ValueError unless a label has a name that can be one."""
+def check_label(label: str, sums: Collection[str]) -> str:
+    """Raise ValueError unless a label has a name that can be one, and not that of a sum."""
     if not _LABEL.fullmatch(label):
         raise ValueError(
             "a label is the name of a field: letters, digits, _, - and @, a dot between nested ones"
         )
     column = label_column(label)
-    if not _COLUMN.fullmatch(column) or column in _TAKEN_COLUMNS:
+    if not _COLUMN.fullmatch(column) or column in {*_TAKEN_COLUMNS, *sums}:
         raise ValueError(f"a label's column cannot be called {column}")
     if label == TEXT:
         raise ValueError("the whole text is no label; name a group of the pattern or a field")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from cronsim import CronSim, CronSimError
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -99,13 +99,18 @@ def _check_exactly_once(delivery: object) -> object:
 
 
 def _check_filter_key(key: str) -> str:
-    return key if key == TEXT else check_label(key)
+    return key if key == TEXT else _check_label(key)
+
+
+def _check_label(label: str) -> str:
+    return check_label(label, [f"log_{measure}" for measure in get_args(Measure)])
 
 
 FilterKey = Annotated[str, AfterValidator(_check_filter_key)]
-Label = Annotated[str, AfterValidator(check_label)]
+Label = Annotated[str, AfterValidator(_check_label)]
 Topic = Annotated[str, AfterValidator(_check_topic)]
 Level = Annotated[str, AfterValidator(_check_level)]
+Measure = Literal["count", "bytes"]
 
 
 class PipelineSettings(Section):
@@ -145,7 +150,7 @@ class PipelineSettings(Section):
     max_series_per_batch: Annotated[int, Field(ge=1, le=100_000_000)] = 100_000
     """Rows of minutes and labels that the records of one minute may give. With more the batch stops
     before anything is written."""
-    measure: Literal["count", "bytes"] = "count"
+    measure: Measure = "count"
     """`count`: lines. `bytes`: beside them the sum of the lengths of their values, in the column
     `log_bytes`."""
     result_table: Annotated[str, AfterValidator(check_result_table)] | None = None
@@ -245,7 +250,7 @@ class PipelineSettings(Section):
         parts = [f"{noun} {', '.join(self.levels)}" if self.levels else "any level"]
         parts += [f"{key} {' or '.join(values)}" for key, values in self.filter.items()]
         parts += [f"by {', '.join(self.labels)}"] if self.labels else []
-        parts += ["bytes besides lines"] if self.measure == "bytes" else []
+        parts += [f"{self.measure} besides lines"] if self.measure != "count" else []
         parts += ["without continuation lines"] if self.leaves_continuations else []
         parts += [] if self.reads_committed else ["with open and aborted transactions"]
         rule = self.time_rule.fingerprint()

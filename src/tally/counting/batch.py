@@ -7,8 +7,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tally.aggregates.aggregate import fingerprint
 from tally.aggregates.counts import CountRequest, Counts
-from tally.aggregates.fingerprint import fingerprint
 from tally.config.names import mirror_group
 from tally.config.pipeline import Pipeline
 from tally.context import Context

@@ -6,9 +6,9 @@ The reader has compared what it read with what was asked for (:mod:`tally.aggreg
 from collections.abc import Mapping
 from typing import Final
 
+from tally.aggregates.aggregate import fingerprint
 from tally.aggregates.checks import find_format
 from tally.aggregates.counts import Counts
-from tally.aggregates.fingerprint import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.errors import DataLossError, MalformedFloodError

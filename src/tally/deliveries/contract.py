@@ -34,7 +34,7 @@ class Result:
     version: str
     """Version of the code that counted."""
     format_fingerprint: str
-    """Of the rules by which it counted (:func:`tally.aggregates.fingerprint.fingerprint`)."""
+    """Of the rules by which it counted (:func:`tally.aggregates.aggregate.fingerprint`)."""
     read_at: datetime | None = None
     """When the read had ended, in UTC; None where that is not known."""
     line_set: LineSet | None = None

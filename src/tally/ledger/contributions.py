@@ -6,7 +6,7 @@ The server computes the result from the stored contributions, so the two cannot 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from tally.aggregates.aggregate import BYTES, LINES, TIME, Aggregate
+from tally.aggregates.aggregate import LINES, TIME, Aggregate
 from tally.aggregates.counts import Contribution
 from tally.errors import DataLossError
 from tally.ledger.tables import Tables, listed, summed
@@ -27,9 +27,10 @@ def rows_of(
     for c in contributions:
         if len(c.labels) != count:
             raise ValueError(f"{len(c.labels)} label values for {count} labels: {c}")
+        if len(c.sums) != len(tables.sums):
+            raise ValueError(f"{len(c.sums)} sums for {', '.join(tables.sums)}: {c}")
         values = ("" if place is None else c.labels[place] for place in labels)
-        sums = (c.log_count, c.log_bytes) if tables.has_bytes else (c.log_count,)
-        yield c, (c.log_time, *values), sums
+        yield c, (c.log_time, *values), c.sums
 
 
 def insert_contributions(tx: Transaction, tables: Tables, rows: Iterable[Parameters]) -> None:
@@ -92,9 +93,9 @@ def add_to_result(tx: Transaction, tables: Tables, batch_id: int) -> None:
     """Add what a batch counts, less what it replaces, to the rows that gain lines."""
     changes = f"({_changes(tables, _OF_BATCH)} having {_sum(LINES)} > 0) as `_added`"
     added = ", ".join(f"`{s}` = `{tables.result}`.`{s}` + `_added`.`{s}`" for s in tables.sums)
-    # A row may gain lines and lose bytes. The server checks the row to insert before it finds the
-    # one to update, so no negative value may stand there; it is never stored.
-    new = [f"greatest(`_added`.`{s}`, 0)" if s == BYTES else f"`_added`.`{s}`" for s in tables.sums]
+    # A row may gain lines and lose what is measured of them. The server checks the row to insert
+    # before it finds the one to update, so no negative value may stand there; it is never stored.
+    new = [f"greatest(`_added`.`{s}`, 0)" if s != LINES else f"`_added`.`{s}`" for s in tables.sums]
     # In order of keys, so that two batches wait for each other and do not deadlock. The alias
     # begins with an underscore, which no result table's name does.
     tx.execute(

@@ -54,7 +54,7 @@ class BatchRecord:
     committed_version: str | None
     """Version of the code that counted it."""
     format_fingerprint: str | None
-    """Of the rules by which it was counted (:func:`tally.aggregates.fingerprint.fingerprint`)."""
+    """Of the rules by which it was counted (:func:`tally.aggregates.aggregate.fingerprint`)."""
     abandoned_at: datetime | None
     """When it was abandoned."""
     abandoned_by: str | None
@@ -270,7 +270,7 @@ class SegmentRecord:
     totals: SegmentTotals | None
     """What was found in it; None until it was counted."""
     format_fingerprint: str | None
-    """Of the rules by which it was counted (:func:`tally.aggregates.fingerprint.fingerprint`)."""
+    """Of the rules by which it was counted (:func:`tally.aggregates.aggregate.fingerprint`)."""
     committed_version: str | None
     """Version of the code that counted it."""
 
@@ -319,7 +319,7 @@ def folded_segments(tx: Transaction, pipeline: str) -> list[SegmentRecord]:
 def contributions_of(
     tx: Transaction, tables: Tables, segment_ids: Sequence[int]
 ) -> dict[int, dict[tuple[str, ...], tuple[int, ...]]]:
-    """What each segment contributes: by minute and labels, lines and bytes."""
+    """What each segment contributes: by minute and labels, the sums."""
     rows = tx.stream(
         f"select segment_id, {listed((*tables.keys, *tables.sums))} from `{tables.contributions}`"
         " where segment_id in %s",

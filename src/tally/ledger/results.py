@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from tally.aggregates.aggregate import BYTES, LINES, TIME
+from tally.aggregates.aggregate import LINES, TIME
 from tally.ledger.rows import columns, records
 from tally.ledger.tables import Tables, listed, summed
 from tally.model import BatchKind, OffsetRange
@@ -25,7 +25,7 @@ class ResultRow:
     """Value by label column; absent in JSON for a result without labels."""
     log_count: int
     """Lines."""
-    log_bytes: int | None = field(metadata={"omitted": "when None"})
+    log_bytes: int | None = field(default=None, metadata={"omitted": "when None"})
     """Bytes; None, and absent in JSON, where they are not measured."""
 
 
@@ -35,7 +35,7 @@ def result_row(tables: Tables, row: Row) -> ResultRow:
         log_time=str(row[TIME]),
         labels={label.column: row[label.column] for label in tables.labels},
         log_count=int(row[LINES]),
-        log_bytes=int(row[BYTES]) if tables.has_bytes else None,
+        **{measure.column: int(row[measure.column]) for measure in tables.measures},
     )
 
 
@@ -182,7 +182,7 @@ def marks(tx: Transaction, tables: Tables, pipeline: str, fingerprint: str, span
         tx: An open transaction.
         tables: The pipeline's tables.
         pipeline: The pipeline.
-        fingerprint: Of today's rules (:func:`tally.aggregates.fingerprint.fingerprint`).
+        fingerprint: Of today's rules (:func:`tally.aggregates.aggregate.fingerprint`).
         span: The minutes.
     """
     special = _special_batches(tx, pipeline, fingerprint)

@@ -55,7 +55,7 @@ def recently_understood(tx: Transaction, pipeline: str, fingerprint: str, since:
     Args:
         tx: An open transaction.
         pipeline: The pipeline.
-        fingerprint: Of the rule (:func:`tally.aggregates.fingerprint.fingerprint`).
+        fingerprint: Of the rule (:func:`tally.aggregates.aggregate.fingerprint`).
         since: Their first batch (:func:`first_recent`).
     """
     row = tx.one(

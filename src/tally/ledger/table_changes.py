@@ -8,7 +8,7 @@ transaction.
 from dataclasses import replace
 from typing import Final
 
-from tally.aggregates.aggregate import BYTES, TIME, Aggregate
+from tally.aggregates.aggregate import TIME, Aggregate
 from tally.config.names import LABEL_CHARS_MAX, LABELS_MAX, tables_beside
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
@@ -76,7 +76,7 @@ def missing_tables(database: Database, pipeline: Pipeline) -> list[str]:
 
 
 def prepare_tables(database: Database, pipeline: Pipeline) -> list[str]:
-    """Create or widen the tables of a pipeline that has labels or measures bytes.
+    """Create or widen the tables of a pipeline that has labels, or a measure besides lines.
 
     The caller holds the migrators' lock. Rows from before a label was added have '' in its column;
     a replay fills it.
@@ -190,7 +190,7 @@ def _wanted(before: Tables | None, pipeline: Pipeline) -> Tables:
         result=pipeline.table,
         contributions=contributions,
         folded=folded,
-        has_bytes=aggregate.has_bytes,
+        measures=aggregate.measures,
     )
     check_target(tables, pipeline)
     known = {label.column for label in tables.labels}
@@ -271,9 +271,11 @@ def _widen(tx: Transaction, table: str, key: tuple[str, ...], wanted: Tables) ->
         if label.column not in there
         or (there[label.column].chars, there[label.column].collation) != (label.chars, collation)
     ]
-    if wanted.has_bytes and BYTES not in there:
-        check = f"check (`{BYTES}` >= 0)"
-        changes.append(f"add column `{BYTES}` bigint not null default 0 {check}")
+    changes += [
+        f"add column `{column}` bigint not null default 0 check (`{column}` >= 0)"
+        for column in (measure.column for measure in wanted.measures)
+        if column not in there
+    ]
     if not set(key) <= set(shape.key):
         changes += ["drop primary key"] * bool(shape.key)
         changes.append(f"add primary key ({listed(key)})")

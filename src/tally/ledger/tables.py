@@ -1,9 +1,9 @@
 """The tables and columns of a pipeline's counts.
 
 Pipelines that only count lines per minute share the tables ``segment_count`` and ``folded_count``.
-A pipeline with labels, or that measures bytes, has tables of its own beside its result table. The
-table ``pipeline`` records which columns they have; a label that is no longer configured keeps its
-column.
+A pipeline with labels, or a measure besides lines, has tables of its own beside its result table.
+The table ``pipeline`` records which columns they have; a label that is no longer configured keeps
+its column.
 """
 
 import json
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tally.aggregates.aggregate import BYTES, LINES, TIME, Aggregate
+from tally.aggregates.aggregate import LINES, MEASURES, TIME, Aggregate, Measure
 from tally.config.names import tables_beside
 from tally.config.pipeline import Pipeline
 from tally.errors import ConfigError, SchemaError
@@ -57,8 +57,8 @@ class Tables:
     """Sums of what folded segments contributed."""
     labels: tuple[LabelColumn, ...] = ()
     """Label columns, in the order in which they were added."""
-    has_bytes: bool = False
-    """Whether there is a column of bytes."""
+    measures: tuple[Measure, ...] = ()
+    """What is added up besides lines."""
     rows_view: str | None = None
     """The view of the lines, where they are kept."""
 
@@ -83,8 +83,8 @@ class Tables:
 
     @property
     def sums(self) -> tuple[str, ...]:
-        """Columns that are added up: lines, and bytes where they are measured."""
-        return (LINES, BYTES) if self.has_bytes else (LINES,)
+        """Columns that are added up: lines, and what is measured of them."""
+        return (LINES, *(measure.column for measure in self.measures))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ def check_tables(tx: Transaction, tables: Tables, pipeline: Pipeline) -> None:
     """
     check_result_table(tables.result, pipeline.name, pipeline.table)
     aggregate = Aggregate.of(pipeline)
-    if aggregate.has_bytes and not tables.has_own:
+    if aggregate.measures and not tables.has_own:
         check_idle(tx, pipeline.name)
         raise SchemaError(
             f"pipeline {pipeline.name} has no tables for its measure yet", next_step="tally migrate"
@@ -228,7 +228,7 @@ def check_target(tables: Tables, pipeline: Pipeline) -> None:
         ConfigError: The pipeline has counted into another table, or by another measure.
     """
     check_result_table(tables.result, pipeline.name, pipeline.table)
-    if Aggregate.of(pipeline).has_bytes != tables.has_bytes:
+    if Aggregate.of(pipeline).measures != tables.measures:
         raise ConfigError(
             f"pipelines.{pipeline.name}.measure = {pipeline.measure!r}: {tables.result} was made "
             "for another measure",
@@ -320,6 +320,6 @@ def _tables(row: Row) -> Tables:
             LabelColumn(column=column, chars=chars, is_used=is_used)
             for column, chars, is_used in json.loads(row["labels"] or "[]")
         ),
-        has_bytes=row["measure"] == "bytes",
+        measures=MEASURES[row["measure"]],
         rows_view=row["rows_table"],
     )

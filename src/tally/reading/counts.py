@@ -34,7 +34,7 @@ class Columns:
     def of(cls, tables: Tables) -> Self:
         """The columns of some tables."""
         labels = tuple(label.column for label in tables.labels)
-        return cls(labels=labels, has_bytes=tables.has_bytes)
+        return cls(labels=labels, has_bytes="log_bytes" in tables.sums)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
 
-from tally.aggregates.fingerprint import fingerprint
+from tally.aggregates.aggregate import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.errors import TallyError

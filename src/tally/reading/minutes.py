@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Final
 
-from tally.aggregates.fingerprint import fingerprint
+from tally.aggregates.aggregate import fingerprint
 from tally.context import Context
 from tally.errors import UsageError
 from tally.ledger import results as ledger

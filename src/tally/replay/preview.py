@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tally.aggregates.fingerprint import fingerprint
+from tally.aggregates.aggregate import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.errors import ReplayRefusedError
@@ -37,7 +37,7 @@ class Preview:
     rules: str
     """The current rules by which lines are counted, as text: levels and line format."""
     fingerprint: str
-    """The same rules, as batches record them (:func:`tally.aggregates.fingerprint.fingerprint`)."""
+    """The same rules, as batches record them (:func:`tally.aggregates.aggregate.fingerprint`)."""
     minutes: int
     """How many minutes the replaced segments have counted lines for."""
     first_minute: str | None

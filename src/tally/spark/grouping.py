@@ -14,8 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.types import StructField
 
-from tally.aggregates.aggregate import Aggregate
-from tally.aggregates.sums import Sum, sums_of_groups, sums_of_records
+from tally.aggregates.aggregate import Aggregate, Sum
 from tally.config.pipeline import Pipeline
 from tally.model import OffsetRange
 from tally.spark.expressions import Stages
@@ -74,13 +73,13 @@ class Grouping:
         """The sums of the records by partition, counted minute and labels.
 
         The minute is null for records that are not counted. Beside the keys there is what
-        :func:`tally.aggregates.sums.sums_of_groups` names.
+        :attr:`tally.aggregates.aggregate.Aggregate.sums_of_groups` names.
         """
         line = self._line()
         by_key = self._by_key(self._keyed(records, line))
         groups = self._groups(by_key.coalesce(1) if self.is_small else by_key, line)
         by_minute = groups.groupBy(*self.places, "minute", *self.aggregate.label_columns).agg(
-            *_added(sums_of_groups(self.aggregate))
+            *_added(self.aggregate.sums_of_groups)
         )
         return by_minute if self.topic is None else by_minute.withColumn("topic", self._topic())
 
@@ -103,7 +102,7 @@ class Grouping:
         large = [self._keyed(records.coalesce(1), line) for records in apart]
         small = [] if together is None else [self._keyed(together, line)]
         types = (large + small)[0].schema
-        sums = sums_of_records(self.aggregate)
+        sums = self.aggregate.sums_of_records
         columns = [types[name] for name in self._keys]
         columns += [StructField(s.name, types[s.of].dataType) for s in sums]
         by_key = []
@@ -148,12 +147,10 @@ class Grouping:
         is_malformed = reason.isNotNull()
         only = partial(F.when, is_malformed)
         value = only(F.substring("value", 1, bytes_max))
-        more = []
+        more = self._measured()
         if keeps:
             value = value.when(line.minute.isNotNull(), F.col("value"))
             more.append(line.key_digest.alias("key_digest"))
-        if self.aggregate.has_bytes:
-            more.append(_octets().alias("bytes"))
         if self.aggregate.labels:
             more += [F.col("timestamp").cast("long").alias(n) for n in ("first_s", "last_s")]
         return line.stages.select(
@@ -185,13 +182,11 @@ class Grouping:
 
     def _by_key(self, keyed: DataFrame) -> DataFrame:
         """The groups of records with the same key."""
-        return keyed.groupBy(*self._keys).agg(*_added(sums_of_records(self.aggregate)))
+        return keyed.groupBy(*self._keys).agg(*_added(self.aggregate.sums_of_records))
 
     def _keyed(self, records: DataFrame, line: Line) -> DataFrame:
         """What the records are grouped by first, and what is added up of them."""
-        more = []
-        if self.aggregate.has_bytes:
-            more.append(_octets().alias("octets"))
+        more = self._measured()
         if self.aggregate.labels:
             more.append(F.col("timestamp"))
         return line.stages.select(
@@ -204,6 +199,13 @@ class Grouping:
             *self._named_labels(line.key_labels),
             *more,
         )
+
+    def _measured(self) -> list[Column]:
+        """What is measured of a record of Kafka's."""
+        return [
+            F.coalesce(F.expr(measure.of_record), F.lit(0)).cast("long").alias(measure.name)
+            for measure in self.aggregate.measures
+        ]
 
     def _named_labels(self, labels: Sequence[Column]) -> list[Column]:
         return [c.alias(n) for c, n in zip(labels, self.aggregate.label_columns, strict=True)]
@@ -223,7 +225,7 @@ class Grouping:
         if self.reader.leaves_continuations:
             continues = F.col("continues")
         is_malformed = ~is_read & ~continues
-        more = [F.col("bytes")] if self.aggregate.has_bytes else []
+        more = [F.col(measure.name) for measure in self.aggregate.measures]
         if self.aggregate.labels:
             more += [F.col(n).cast("long").alias(f"{n}_s") for n in ("first", "last")]
         return stages.select(
@@ -275,11 +277,6 @@ def with_parts(records: DataFrame, parts: Sequence[OffsetRange]) -> DataFrame:
     )
     table = records.sparkSession.createDataFrame(steps, schema)
     return records.join(F.broadcast(table), where)
-
-
-def _octets() -> Column:
-    """The length of a record's value; 0 without one."""
-    return F.coalesce(F.octet_length("value"), F.lit(0)).cast("long")
 
 
 def _added(sums: Sequence[Sum]) -> list[Column]:

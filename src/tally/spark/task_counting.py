@@ -21,7 +21,6 @@ from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.counts import Contribution, CountRequest, Counts, DeadLetter, KeptLine
 from tally.aggregates.gathering import Gathering
 from tally.aggregates.spool import Spool
-from tally.aggregates.sums import sums_of_groups
 from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError, ReadError, TallyError
 from tally.model import OffsetRange, SegmentTotals, TopicPartition
@@ -107,7 +106,7 @@ class TaskWork:
         """
         partition, aggregate = request.ranges[0].partition, Aggregate.of(request.pipeline)
         places = ["partition"] if len(self.topics) == 1 else ["topic", "partition"]
-        keys, sums = ["minute", *aggregate.label_columns], sums_of_groups(aggregate)
+        keys, sums = ["minute", *aggregate.label_columns], aggregate.sums_of_groups
         with (
             Spool[Contribution](folder=self.spool_dir) as contributions,
             Spool[DeadLetter](folder=self.spool_dir) as dead_letters,

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from tally.aggregates.sums import Sum
+from tally.aggregates.aggregate import Sum
 from tally.errors import ReadError
 
 _ROWS_MAX: Final = 500_000

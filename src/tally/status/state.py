@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Self
 
-from tally.aggregates.fingerprint import fingerprint
+from tally.aggregates.aggregate import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.errors import ConfigError, SchemaError
 from tally.kafka.client import Kafka

@@ -4,6 +4,7 @@ from typing import Any
 
 from tests.unit.values import P0, blank, kafka, span, totals
 
+from tally.aggregates.aggregate import MEASURES
 from tally.aggregates.counts import DeadLetter
 from tally.audit.chunks import SEGMENTS_PER_RANGE, Chunk, join_segments, rounds, why_not_held
 from tally.audit.differences import (
@@ -137,7 +138,10 @@ def test_every_difference_is_a_violation_with_both_numbers() -> None:
         ),
     ):
         one = segment(0, 10, totals=expected)
-        told = [f"{f.where}: {f.detail}" for f in differences(one, found, now, counted, "")]
+        told = [
+            f"{f.where}: {f.detail}"
+            for f in differences(one, found, now, counted, MEASURES["bytes"], "")
+        ]
         assert told == [f"alog/0 [0, 10) {violation}" for violation in violations]
 
 
