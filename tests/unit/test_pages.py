@@ -5,6 +5,7 @@ import io
 import re
 import threading
 from importlib.resources import files
+from operator import itemgetter
 from typing import Any
 
 import anyio
@@ -12,9 +13,9 @@ import pytest
 from fastapi import Response
 
 from tally.airflow.console import drawing
-from tally.airflow.console.drawing import RequestLimit
-from tally.airflow.console.page import Page
-from tally.airflow.console.tables import SHOWN_MAX, Column, Table, as_csv
+from tally.airflow.console.drawing import RequestLimit, as_csv
+from tally.airflow.console.page import SHOWN_MAX, Page, Table
+from tally.reading.columns import Column
 
 CONSOLE = files("tally.airflow.console")
 STYLE = CONSOLE.joinpath("static/console.css").read_text(encoding="utf-8")
@@ -81,8 +82,8 @@ def test_a_template_trusts_no_value_and_only_tables_scroll() -> None:
 
 
 def table(*rows: dict[str, Any]) -> Table:
-    columns = [Column(key=name, title=name) for name in rows[0]]
-    return Table(name="t", title="All", columns=columns, rows=list(rows))
+    columns = [Column(key=name, title=name, of=itemgetter(name)) for name in rows[0]]
+    return Table("t", "All", columns, rows)
 
 
 def test_a_text_in_a_csv_is_no_formula() -> None:
@@ -109,7 +110,7 @@ def test_a_page_shows_a_bounded_part_of_a_table() -> None:
     whole = table(*({"n": number} for number in range(SHOWN_MAX + 1)))
     macro = '{% from "macros.html" import table with context %}{{ table(page, "t") }}'
     page = Page(template="", title="", tables=(whole,))
-    html = drawing._ENVIRONMENT.from_string(macro).render(page=page, address="", root="", here="p")
+    html = drawing.ENVIRONMENT.from_string(macro).render(page=page, query={}, root="", here="p")
     assert html.count("<tr>") == SHOWN_MAX + 1  # with the heading
     assert "The first 500 of 501 rows" in html
     assert len(as_csv(whole).splitlines()) == SHOWN_MAX + 2

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from tests.unit.values import AT, P0, blank, kafka, known, pipeline, span, totals
 
-from tally.airflow.console import listings
-from tally.airflow.console.tables import Table, as_csv
+from tally.airflow.console import pages
+from tally.airflow.console.drawing import as_csv
+from tally.airflow.console.page import Table
 from tally.cli.ui.output import Output
 from tally.ledger.dead_letters import DeadLetterRecord
 from tally.ledger.decisions import LossRecord
@@ -156,24 +157,24 @@ def test_the_console_shows_and_exports_each_record() -> None:
             ),
         ),
     )
-    ranges, rows = map(exported, listings.batch_tables(view))
+    ranges, rows = map(exported, pages.batch_tables(view))
     assert [row["replaces"] for row in ranges] == ["0, 1", ""]
     assert [row["malformed"] for row in ranges] == ["3", ""]
     assert rows == [{"minute": "2026-11-20 14:00", "label_level": "E", "lines": "3"}]
-    (counted,) = exported(listings.batches_table([BATCH], "batches", "Batches"))
+    (counted,) = exported(Table("batches", "Batches", columns.BATCH, [BATCH]))
     assert (counted["kind"], counted["seconds"]) == ("replay", "0.0")
-    (lost,) = exported(listings.losses_table([LOSS], "open", "Open"))
+    (lost,) = exported(Table("open", "Open", columns.LOSS, [LOSS]))
     assert (lost["partition"], lost["offsets"], lost["until_offset"]) == ("alog/0", "1010", "1310")
-    (letter,) = exported(listings.letters_table([LETTER]))
+    (letter,) = exported(Table("letters", "", columns.DEAD_LETTER, [LETTER]))
     assert (letter["value"], letter["partition"]) == ("x" * 200, "alog/0")
-    assert exported(listings.reasons_table({"no-match": 3}, "")) == [
+    assert exported(Table("reasons", "", pages.REASONS, [("no-match", 3)])) == [
         {"reason": "no-match", "dead_letters": "3"}
     ]
     oldest = {P0: WaitingPartition(written_at=AT, expires_at=None)}
     asked = WaitingView(asked_at=AT, status=STATUS, oldest=oldest, times_error=None)
-    (partition,) = exported(listings.partitions_table(STATUS, asked))
+    (partition,) = exported(pages.partitions_table(STATUS, asked))
     assert (partition["condition"], partition["planned_offsets"]) == ("ok", "5")
     assert partition["oldest_written_at"] == AT.isoformat()
-    assert exported(listings.partitions_table(STATUS, None))[0]["condition"] == ""
+    assert exported(pages.partitions_table(STATUS, None))[0]["condition"] == ""
     keys = [column.key for column in titled(columns.REPLAY)]
     assert len(keys) == len(set(keys)) == 8

@@ -38,8 +38,3 @@ def may(user: Any, right: Right, dag_id: str) -> bool:
     return get_auth_manager().is_authorized_dag(
         method=method, access_entity=entity, details=details, user=user
     )
-
-
-def is_paused(dag_id: str) -> bool:
-    """Whether runs of a DAG wait until somebody unpauses it."""
-    return dag_id in DagModel.get_paused_dag_ids([dag_id])

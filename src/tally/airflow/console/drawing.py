@@ -3,7 +3,10 @@
 Every value is escaped: a log line is no markup.
 """
 
+import csv
+import io
 import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -14,9 +17,8 @@ from fastapi import Response, status
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from tally.airflow.console.tables import Table, as_csv, as_json
+from tally.airflow.console.page import Page, Query, Table
 from tally.clock import Clock
-from tally.errors import UsageError
 
 # The pages are shown in a frame of Airflow's own origin; scripts and styles come from there alone,
 # and a script may talk to nobody else.
@@ -33,7 +35,17 @@ HEADERS: Final = {
 RETRY_AFTER_S: Final = 10
 """Seconds after which a refused request may come again, as often as a page renews itself."""
 
-_EXPORTS: Final = {"csv": (as_csv, "text/csv"), "json": (as_json, "application/json")}
+# Where spreadsheets take what follows for a formula, whoever wrote it: at the beginning, also
+# behind what is not seen, in the full width of East Asian keyboards, and behind a semicolon, which
+# begins a cell in many countries. Signs alone are none, and a number is none.
+_UNSEEN: Final = r"\s\u200b-\u200f\u2060\ufeff"
+_SIGNS: Final = r"=+\-@\uff1d\uff0b\uff0d\uff20"
+_FORMULA: Final = re.compile(
+    r"^(?=[\t\r\n])"
+    r"|(?:^|(?<=;))"
+    rf"(?![{_UNSEEN}]*[+\-]?[0-9]+(?:[.,][0-9]+)?[{_UNSEEN}]*(?:;|$))"
+    rf"(?=[{_UNSEEN}]*[{_SIGNS}][{_UNSEEN}{_SIGNS}]*[^;{_UNSEEN}{_SIGNS}])"
+)
 
 
 class RequestLimit:
@@ -74,37 +86,50 @@ class RequestLimit:
         return await to_thread.run_sync(work, limiter=self._limiter)
 
 
-def draw(
-    template: str,
-    frame: Mapping[str, Any],
-    values: Mapping[str, Any],
-    code: int = status.HTTP_200_OK,
-) -> HTMLResponse:
+def draw(page: Page, frame: Mapping[str, Any]) -> HTMLResponse:
     """A page as HTML."""
-    html = _ENVIRONMENT.get_template(template).render(**frame, **values, read_at=Clock().now())
-    return HTMLResponse(html, code, HEADERS)
+    shown = {**frame, "title": page.title, **page.values, "page": page, "read_at": Clock().now()}
+    return HTMLResponse(ENVIRONMENT.get_template(page.template).render(shown), page.code, HEADERS)
 
 
-def export(table: Table, kind: str, pipeline: str) -> Response:
-    """A table as a file.
+def export(table: Table, query: Query, pipeline: str) -> Response:
+    """A table as a file of the kind that is asked for.
 
     Raises:
         UsageError: There is no such kind of file.
     """
-    if kind not in _EXPORTS:
-        raise UsageError(f"as = {kind!r} is not known", next_step="csv or json")
+    kind = query.one_of("as", _EXPORTS) or "csv"
     write, media_type = _EXPORTS[kind]
     name = quote(f"{pipeline}-{table.name}.{kind}")
     headers = {**HEADERS, "Content-Disposition": f"attachment; filename*=UTF-8''{name}"}
     return Response(write(table), media_type=f"{media_type}; charset=utf-8", headers=headers)
 
 
-def time_text(moment: datetime | None) -> str:
-    """``2026-11-20 14:05:09``; a time with a zone in UTC."""
-    if moment is None:
-        return ""
-    at = moment.astimezone(UTC) if moment.tzinfo else moment
-    return f"{at:%Y-%m-%d %H:%M:%S}"
+def as_csv(table: Table) -> str:
+    """The table as CSV with a heading; a text is never a formula to a spreadsheet.
+
+    Where it would be one, an apostrophe stands before it; :func:`as_json` has the text as it is.
+    """
+    text = io.StringIO()
+    # In quotes a text that ends with signs is no formula with the next cell, behind any delimiter.
+    writer = csv.writer(text, lineterminator="\r\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer.writerow([column.key for column in table.columns])
+    writer.writerows([_harmless(cell) for cell in row.values()] for row in table.rows)
+    return text.getvalue()
+
+
+def _harmless(cell: Any) -> Any:
+    if isinstance(cell, datetime):
+        return cell.isoformat()
+    return _FORMULA.sub("'", cell) if isinstance(cell, str) else cell
+
+
+def as_json(table: Table) -> str:
+    """The table as a JSON array of objects."""
+    return json.dumps(table.rows, indent=1, default=datetime.isoformat)
+
+
+_EXPORTS: Final = {"csv": (as_csv, "text/csv"), "json": (as_json, "application/json")}
 
 
 def minute_text(moment: datetime) -> str:
@@ -113,13 +138,13 @@ def minute_text(moment: datetime) -> str:
 
 
 def cell_text(cell: object) -> str:
-    """A cell as a person reads it."""
+    """A value as a person reads it: ``2026-11-20 14:05:09`` in UTC, ``1,234,567``, ``yes``."""
     if cell is None:
         return ""
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     if isinstance(cell, datetime):
-        return time_text(cell)
+        return f"{cell.astimezone(UTC) if cell.tzinfo else cell:%Y-%m-%d %H:%M:%S}"
     return f"{cell:,}" if isinstance(cell, int | float) else str(cell)
 
 
@@ -141,32 +166,12 @@ def age_text(since: datetime | None, now: datetime) -> str:
     return f"{seconds / 86_400:.0f} days"
 
 
-def link_of(pattern: str, row: Mapping[str, Any]) -> str:
-    """The address behind a cell; empty when a value that it needs is missing."""
-    names = [part.partition("}")[0] for part in pattern.split("{")[1:]]
-    if any(row.get(name) in {None, ""} for name in names):
-        return ""
-    return pattern.format(**{name: quote(str(row[name]), safe="") for name in names})
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("tally.airflow.console"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "time": time_text,
-        "minute": minute_text,
-        "cell": cell_text,
-        "number": lambda n: "" if n is None else f"{n:,}",
-        "rate": rate_text,
-        "json": json.dumps,
-    }
-    environment.globals |= {"age": age_text, "link_of": link_of}
-    return environment
-
-
-_ENVIRONMENT: Final = _environment()
+ENVIRONMENT: Final = Environment(
+    loader=PackageLoader("tally.airflow.console"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+ENVIRONMENT.filters |= {"cell": cell_text, "minute": minute_text, "rate": rate_text}
+ENVIRONMENT.globals["age"] = age_text

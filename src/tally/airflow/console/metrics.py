@@ -5,7 +5,8 @@ A scraper cannot sign in to Airflow. It gets figures of all pipelines, and no li
 
 import hmac
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Final
 
 from fastapi import Request, Response, status
@@ -15,22 +16,17 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from tally.airflow.console.runs import latest_report
+from tally.airflow.connections import connected_settings
+from tally.airflow.console.runs import audits, surroundings_now
 from tally.airflow.policies import AUDIT_SUFFIX
 from tally.config.servers import ConsoleSettings
-from tally.context import Context
+from tally.context import Context, console_context
 from tally.each import is_down
 from tally.errors import ConfigError, TallyError
-from tally.status.measurements import (
-    AuditOutcome,
-    Measurement,
-    Metric,
-    of_audit,
-    of_problems,
-    of_waiting,
-)
+from tally.mysql.pool import ConnectionPool
+from tally.status import measurements
+from tally.status.measurements import AuditOutcome, Measurement, Metric
 from tally.status.overview import PipelineSummary
-from tally.status.surroundings import Surroundings
 from tally.status.waiting import WaitingView, waiting
 from tally.views import ErrorView
 
@@ -41,6 +37,27 @@ TOKEN_MIN: Final = 16
 """Characters of a token at least."""
 
 _BEARER: Final = "Bearer "
+
+
+def exposition(config: Path, pool: ConnectionPool, request: Request) -> Response:
+    """All pipelines' figures for whoever has the token, in the format that a scraper accepts.
+
+    Args:
+        config: The configuration file.
+        pool: Where connections to the ledger come from.
+        request: The scraper's.
+    """
+    try:
+        settings = connected_settings(config)
+        if (answer := refused(settings.console, request)) is not None:
+            return answer
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Pipelines(console_context(settings, pool)))
+        encode, media_type = choose_encoder(request.headers.get("accept") or "")
+        return Response(encode(registry), headers={"Content-Type": media_type})
+    except TallyError as error:
+        log.error("no metrics: %s", error)  # noqa: TRY400 - no bug
+        return Response(status_code=status.HTTP_503_SERVICE_UNAVAILABLE)
 
 
 def refused(console: ConsoleSettings, request: Request) -> Response | None:
@@ -78,29 +95,13 @@ def _token(console: ConsoleSettings) -> str:
     return token
 
 
-def exposition(
-    ctx: Context, surroundings: Callable[[str], Surroundings], accept: str | None
-) -> Response:
-    """All pipelines' figures, in the format that a scraper accepts.
-
-    Args:
-        ctx: Where it reads; with bounded times.
-        surroundings: What is known of Airflow and of the engine, by pipeline.
-        accept: The request's header of that name.
-    """
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Pipelines(ctx, surroundings))
-    encode, media_type = choose_encoder(accept or "")
-    return Response(encode(registry), headers={"Content-Type": media_type})
-
-
 class _Pipelines(Collector):
     """The figures of all pipelines for one scrape; a server that is down is asked only once."""
 
-    def __init__(self, ctx: Context, surroundings: Callable[[str], Surroundings]) -> None:
+    def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self._surroundings = surroundings
-        self._ledger_errors: list[TallyError] = []
+        self._surroundings = surroundings_now(ctx.settings)
+        self._ledger_down: TallyError | None = None
         self._kafka_errors: list[TallyError] = []
 
     def collect(self) -> Iterable[Family]:
@@ -121,33 +122,34 @@ class _Pipelines(Collector):
         settings = self._ctx.settings
         if pipeline in settings.disabled:
             summary = PipelineSummary.disabled(pipeline, settings.disabled[pipeline])
-            yield from of_problems(summary.health, summary.problems)
+            yield from measurements.of_problems(summary.health, summary.problems)
             return
-        audit = latest_report(pipeline + AUDIT_SUFFIX)
-        if audit is not None and audit.report is not None and audit.ended_at is not None:
-            outcome = AuditOutcome(
-                holds=bool(audit.report["holds"]),
-                violations=int(audit.report["findings"]),
-                ended_at=audit.ended_at,
-            )
-            yield from of_audit(outcome)
+        for audit in audits(pipeline + AUDIT_SUFFIX, limit=1, reported=True):
+            if audit.ended_at is not None:
+                outcome = AuditOutcome(
+                    holds=bool(audit.report["holds"]),
+                    violations=int(audit.report["findings"]),
+                    ended_at=audit.ended_at,
+                )
+                yield from measurements.of_audit(outcome)
         try:
             view = self._read(pipeline)
         except TallyError as error:
             log.warning("no metrics of %s: %s", pipeline, error)
-            self._ledger_errors.append(error)
+            if is_down(error):
+                self._ledger_down = error
             yield Measurement(Metric.LEDGER_UP, 0)
             return
-        yield from of_waiting(view)
+        yield from measurements.of_waiting(view)
 
     def _read(self, pipeline: str) -> WaitingView:
-        if (error := next(filter(is_down, self._ledger_errors), None)) is not None:
-            raise error
+        if self._ledger_down is not None:
+            raise self._ledger_down
         down = next((ErrorView.of(error) for error in self._kafka_errors if is_down(error)), None)
         view = waiting(
             self._ctx,
             pipeline,
-            surroundings=self._surroundings(pipeline),
+            surroundings=self._surroundings[pipeline],
             kafka_error=down,
             on_unanswered=self._kafka_errors.append,
         )

@@ -1,30 +1,28 @@
 """What a page of the console is asked for, and what it shows."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
 
-from tally.airflow.console.tables import Table
+from fastapi import status
+
+from tally.airflow.console.runs import surroundings_now
 from tally.context import Context
 from tally.errors import UsageError
-from tally.model import TopicPartition
-from tally.reading.dead_letters import read_partition
+from tally.reading.columns import Cell, Column, row_of, titled
 from tally.status.surroundings import Surroundings
 
 ROWS: Final = 50
 """Rows of a page of a table."""
 ROWS_MAX: Final = 500
 """Rows of an export, and of a page whose address asks for more."""
+SHOWN_MAX: Final = 500
+"""Rows of a table that a page shows; an export has all."""
 
 _YEARS: Final = range(1000, 9999)
 
-SPANS: Final = {
-    "1h": timedelta(hours=1),
-    "6h": timedelta(hours=6),
-    "24h": timedelta(hours=24),
-    "7d": timedelta(days=7),
-}
+Name = TypeVar("Name", bound=str)
 
 
 class Query(dict[str, str]):
@@ -35,15 +33,6 @@ class Query(dict[str, str]):
 
     def __init__(self, given: Mapping[str, str]) -> None:
         super().__init__({key: value for key, value in given.items() if value})
-
-    def span(self) -> dict[str, Any]:
-        """The span of a chart, as arguments of :func:`tally.reading.minutes.minutes`."""
-        name = self.get("span", "1h")
-        if name not in SPANS:
-            known = ", ".join(SPANS)
-            raise UsageError(f"span = {name!r} is not known", next_step=f"one of {known}")
-        first, last = self.moment("first"), self.moment("last")
-        return {"span": SPANS[name], "first": first, "last": last}
 
     def limit(self) -> int:
         """Rows that are asked for, bounded."""
@@ -59,18 +48,14 @@ class Query(dict[str, str]):
             raise UsageError(f"{name} = {text!r} is not a whole number", next_step="such as 42")
         return int(text)
 
-    def one_of(self, name: str, known: Any) -> Any:
-        """One of the values of an enumeration; None without one."""
+    def one_of(self, name: str, known: Iterable[Name]) -> Name | None:
+        """One of the names that are known, such as an enumeration's; None without one."""
         text = self.get(name, "").strip()
-        if text and text not in list(known):
+        found = next((one for one in known if one == text), None)
+        if text and found is None:
             names = ", ".join(known)
             raise UsageError(f"{name} = {text!r} is not known", next_step=f"one of {names}")
-        return known(text) if text else None
-
-    def partition(self) -> TopicPartition | None:
-        """A partition, ``alog/0``; None without one."""
-        text = self.get("partition", "").strip()
-        return read_partition(text, "partition") if text else None
+        return found
 
     def moment(self, name: str, *, needed: bool = False, zone: bool = False) -> Any:
         """A time, as browsers write it: ``2026-11-20T14:05``.
@@ -104,27 +89,65 @@ class Query(dict[str, str]):
             )
         return found.replace(second=0, microsecond=0)
 
-    def without(self, name: str) -> dict[str, str]:
-        """The parameters but one, from the first row on."""
-        return {key: value for key, value in self.items() if key not in {name, "skip"}}
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """What a page of a pipeline is asked for."""
+    """What a page is asked for."""
 
     ctx: Context
     """Where it reads."""
     pipeline: str
-    """The pipeline."""
+    """The pipeline; empty for a page of several."""
+    readable: Sequence[str]
+    """The pipelines that the user may see."""
     query: Query
     """The parameters of its address."""
     path: Query
     """The variable parts of its path."""
     user: Any
     """Who asks."""
-    surroundings: Callable[[], Surroundings]
-    """Asks what is known of Airflow and of the engine."""
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """What is known of Airflow and of the engine; they are asked each time."""
+        return surroundings_now(self.ctx.settings)[self.pipeline]
+
+
+class Table:
+    """Rows of equal shape, drawn by one template and exported as they are drawn.
+
+    Attributes:
+        name: Names the table in the address of an export.
+        title: Its caption.
+        columns: Those of the columns that a page shows.
+        rows: What these columns have of each record, by key.
+        links: By column: the address behind its cells, with ``{}`` for the cell.
+        empty: What is shown instead of no rows.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        columns: Sequence[Column],
+        records: Iterable[Any],
+        *,
+        links: Mapping[str, str] | None = None,
+        empty: str = "none",
+    ) -> None:
+        self.name, self.title, self.links, self.empty = name, title, links or {}, empty
+        self.columns = titled(columns)
+        self.rows: list[Mapping[str, Cell]] = [row_of(self.columns, one) for one in records]
+
+    @property
+    def shown(self) -> Sequence[Mapping[str, Cell]]:
+        """The rows that a page shows."""
+        return self.rows[:SHOWN_MAX]
+
+    def is_number(self, column: Column) -> bool:
+        """Whether a column holds numbers, which stand to the right."""
+        cells = [row[column.key] for row in self.rows]
+        return any(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,6 +162,8 @@ class Page:
     """What the template shows."""
     tables: tuple[Table, ...] = ()
     """Its tables, which can be exported."""
+    code: int = status.HTTP_200_OK
+    """The status of the answer."""
 
     def table(self, name: str) -> Table:
         """A table of the page by its name.

@@ -1,33 +1,38 @@
 """The pages about how a pipeline is, and what the ledger holds of it."""
 
-from operator import attrgetter
-from typing import Final
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from operator import attrgetter, itemgetter
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
-from tally.airflow.console import charts
-from tally.airflow.console.drawing import minute_text
-from tally.airflow.console.listings import (
-    batch_tables,
-    batches_table,
-    letters_table,
-    partitions_table,
-    reasons_table,
-)
-from tally.airflow.console.page import ROWS, SPANS, Asked, Page
-from tally.airflow.console.tables import Table
+from fastapi import Response
+from fastapi.responses import RedirectResponse
+
+from tally.airflow.console.drawing import HEADERS, minute_text
+from tally.airflow.console.page import ROWS, Asked, Page, Table
+from tally.airflow.console.runs import surroundings_now
 from tally.airflow.policies import REPLAY_SUFFIX
 from tally.ledger.dead_letters import Among
+from tally.ledger.results import ResultRow
 from tally.lines.format import MalformedReason
 from tally.model import BatchKind, BatchState
-from tally.reading.batches import batch, batches
-from tally.reading.columns import PLACE, Column
-from tally.reading.dead_letters import dead_letters, reasons
+from tally.reading import columns
+from tally.reading.batches import BatchView, batch, batches
+from tally.reading.columns import Column
+from tally.reading.dead_letters import dead_letters, read_partition, reasons
 from tally.reading.minutes import MINUTE, minute, minutes
+from tally.status.overview import overview
 from tally.status.status import PartitionStatus, StatusView, status
-from tally.status.waiting import waiting
+from tally.status.waiting import WaitingView, waiting
+
+SPANS: Final = {"1h": 60 * MINUTE, "6h": 360 * MINUTE, "24h": 1440 * MINUTE, "7d": 10_080 * MINUTE}
 
 STRIPS_MAX: Final = 1_000
 """Partitions of which a page shows strips; the table has all."""
+
+TO_BATCH: Final = {"batch_id": "batches/{}"}
 
 BARS: Final = (
     Column("minute", "from", of=attrgetter("first_minute")),
@@ -37,7 +42,7 @@ BARS: Final = (
 )
 PARTS: Final = (
     Column("lines", "lines"),
-    PLACE,
+    columns.PLACE,
     Column("offsets", "offsets", of=lambda part: part.range.span),
     Column("batch_id", "batch"),
     Column(
@@ -46,44 +51,63 @@ PARTS: Final = (
         of=lambda part: "a replay" if part.kind is BatchKind.REPLAY else "a minute batch",
     ),
 )
+REASONS: Final = (
+    Column("reason", "reason", of=itemgetter(0)),
+    Column("dead_letters", "dead letters", of=itemgetter(1)),
+)
+
+
+def pipelines_page(asked: Asked) -> Page | Response:
+    """All pipelines that the user may see; a single one at once."""
+    if len(asked.readable) == 1:
+        return RedirectResponse(f"pipelines/{asked.readable[0]}/", headers=HEADERS)
+    return _pipelines(asked, "pipelines.html", ask_kafka=False)
+
+
+def summaries_page(asked: Asked) -> Page:
+    """The same, with what Kafka says."""
+    return _pipelines(asked, "summaries.html", ask_kafka=True)
+
+
+def _pipelines(asked: Asked, template: str, *, ask_kafka: bool) -> Page:
+    view = overview(
+        asked.ctx,
+        names=asked.readable,
+        ask_kafka=ask_kafka,
+        surroundings=surroundings_now(asked.ctx.settings),
+    )
+    return Page(template=template, title="Pipelines", values={"summaries": view.pipelines})
 
 
 def ledger_status(asked: Asked) -> StatusView:
     """The status as the ledger has it: a page does not wait for Kafka."""
-    return status(asked.ctx, asked.pipeline, ask_kafka=False, surroundings=asked.surroundings())
+    return status(asked.ctx, asked.pipeline, ask_kafka=False, surroundings=asked.surroundings)
+
+
+def kafka_status(asked: Asked) -> WaitingView:
+    """The status with what Kafka says."""
+    return waiting(asked.ctx, asked.pipeline, surroundings=asked.surroundings)
 
 
 def overview_page(asked: Asked) -> Page:
     """Health, the chart and the latest batches; Kafka is asked by :func:`kafka_page`."""
-    pipeline, query = asked.pipeline, asked.query
-    view = ledger_status(asked)
-    shown = minutes(asked.ctx, pipeline, **query.span())
-    latest = batches(asked.ctx, pipeline, limit=10).batches
-    outdated = shown.outdated
-    replay = {"what": "minutes", "reason": "minutes were counted under other rules"}
-    if outdated:
-        replay |= {
-            "first_minute": minute_text(outdated[0]),
-            "last_minute": minute_text(outdated[-1]),
-        }
+    query = asked.query
+    span = query.one_of("span", SPANS) or "1h"
+    first, last = query.moment("first"), query.moment("last")
+    shown = minutes(asked.ctx, asked.pipeline, span=SPANS[span], first=first, last=last)
+    latest = batches(asked.ctx, asked.pipeline, limit=10).batches
     return Page(
         template="overview.html",
-        title=pipeline,
+        title=asked.pipeline,
         values={
-            "status": view,
+            "status": ledger_status(asked),
             "minutes": shown,
-            "chart": charts.bar_chart(shown),
             "spans": SPANS,
             "minute": MINUTE,
-            "span": query.get("span") or ("" if query.get("first") else "1h"),
-            "first": query.get("first", ""),
-            "last": query.get("last", ""),
-            "outdated": outdated,
-            "replay_outdated": urlencode(replay) if outdated else "",
         },
         tables=(
-            batches_table(latest, "batches", "Latest batches"),
-            Table.of(BARS, shown.bars, name="minutes", title="Lines by time"),
+            Table("batches", "Latest batches", columns.BATCH, latest, links=TO_BATCH),
+            Table("minutes", "Lines by time", BARS, shown.bars),
         ),
     )
 
@@ -91,68 +115,110 @@ def overview_page(asked: Asked) -> Page:
 def minute_page(asked: Asked) -> Page:
     """The segments behind a minute."""
     view = minute(asked.ctx, asked.pipeline, asked.query.moment("at", needed=True))
-    return Page(
-        template="minute.html",
-        title=minute_text(view.minute),
-        values={"minute": view},
-        tables=(
-            Table.of(
-                PARTS,
-                view.parts,
-                name="segments",
-                title="Segments with lines of this minute",
-                links={"batch_id": "batches/{batch_id}"},
-                empty="none: its lines are of segments that were pruned, or it has no line",
-            ),
-        ),
+    parts = Table(
+        "segments",
+        "Segments with lines of this minute",
+        PARTS,
+        view.parts,
+        links=TO_BATCH,
+        empty="none: its lines are of segments that were pruned, or it has no line",
     )
+    title = minute_text(view.minute)
+    return Page(template="minute.html", title=title, values={"minute": view}, tables=(parts,))
 
 
 def kafka_page(asked: Asked) -> Page:
     """What Kafka says now: lag, how old what waits is, and what is not read."""
-    view = waiting(asked.ctx, asked.pipeline, surroundings=asked.surroundings())
-    return Page(
-        template="kafka.html",
-        title=asked.pipeline,
-        values={"waiting": view, "status": view.status, "now": asked.ctx.clock.now()},
-    )
+    values = {"waiting": kafka_status(asked)}
+    return Page(template="kafka.html", title=asked.pipeline, values=values)
 
 
 def partitions_page(asked: Asked) -> Page:
     """A strip for each partition, as the ledger has it; :func:`strips_page` has Kafka's ends."""
-    view = ledger_status(asked)
-    return Page(
-        template="partitions.html",
-        title="Partitions",
-        values={"status": view, "strips": _strips(view), "waiting": None},
-        tables=(partitions_table(view, None),),
-    )
+    return _partitions("partitions.html", ledger_status(asked), None)
 
 
 def strips_page(asked: Asked) -> Page:
     """The strips with Kafka's ends."""
-    view = waiting(asked.ctx, asked.pipeline, surroundings=asked.surroundings())
+    view = kafka_status(asked)
+    return _partitions("strips.html", view.status, view)
+
+
+def _partitions(template: str, view: StatusView, asked: WaitingView | None) -> Page:
+    strips = [(p, stretches(p)) for p in view.partitions[:STRIPS_MAX]]
     return Page(
-        template="strips.html",
+        template=template,
         title="Partitions",
-        values={
-            "status": view.status,
-            "strips": _strips(view.status),
-            "waiting": view,
-            "now": asked.ctx.clock.now(),
-        },
-        tables=(partitions_table(view.status, view),),
+        values={"status": view, "strips": strips, "waiting": asked},
+        tables=(partitions_table(view, asked),),
     )
 
 
-def _strips(view: StatusView) -> list[tuple[PartitionStatus, tuple[charts.Stretch, ...]]]:
-    return [(p, charts.stretches(p)) for p in view.partitions[:STRIPS_MAX]]
+def partitions_table(view: StatusView, asked: WaitingView | None) -> Table:
+    """Partitions, with Kafka's answer where it was asked."""
+
+    def condition(p: PartitionStatus) -> str:
+        return str(p.condition) if asked or p.open_loss else ""
+
+    def oldest(name: str, p: PartitionStatus) -> Any:
+        return getattr(asked and asked.oldest.get(p.partition), name, None)
+
+    shown = (
+        *(replace(c, of=condition) if c.key == "condition" else c for c in columns.PARTITION),
+        Column("oldest_written_at", "oldest uncounted", of=partial(oldest, "written_at")),
+        Column("oldest_expires_at", "expires not before", of=partial(oldest, "expires_at")),
+    )
+    return Table("partitions", "Partitions", shown, view.partitions, empty="none is planned yet")
+
+
+class Stretch(NamedTuple):
+    """A part of a strip: what has become of some offsets."""
+
+    kind: str
+    """``gone``, ``counted``, ``planned``, ``lost`` or ``waiting``."""
+    from_offset: int
+    until_offset: int
+    left: float
+    """Where it begins, in percent of the strip's width; as is the next one."""
+    width: float
+
+
+def stretches(partition: PartitionStatus) -> Sequence[Stretch]:
+    """What has become of the offsets of a partition, from the first known to the last.
+
+    Parts are as wide as they have offsets, and wide enough to be seen.
+    """
+    parts = [(kind, a, b) for kind, a, b in _parts(partition) if a < b]
+    total = sum(b - a for _, a, b in parts)
+    widths = [max(2.0, 100 * (b - a) / total) for _, a, b in parts]
+    shares = [100 * width / sum(widths) for width in widths]
+    return [
+        Stretch(*part, round(sum(shares[:n]), 2), round(shares[n], 2))
+        for n, part in enumerate(parts)
+    ]
+
+
+def _parts(p: PartitionStatus) -> Iterator[tuple[str, int, int]]:
+    following = p.next_offset if p.next_offset is not None else (p.kafka_earliest or 0)
+    earliest, end = p.kafka_earliest, p.kafka_end
+    start = p.start_offset if p.start_offset is not None else following
+    gone_until = min(following, earliest) if earliest is not None else start
+    yield "gone", start, gone_until
+    yield "counted", max(start, gone_until), following
+    at = following
+    if p.open_loss is not None:
+        yield "lost", max(at, p.open_loss.from_offset), p.open_loss.until_offset
+        at = max(at, p.open_loss.until_offset)
+    if p.planned_until is not None:
+        yield "planned", at, p.planned_until
+        at = max(at, p.planned_until)
+    if end is not None:
+        yield "waiting", max(at, earliest or 0), end
 
 
 def batches_page(asked: Asked) -> Page:
     """The ledger's batches, with filters."""
-    query = asked.query
-    limit = query.limit()
+    query, limit = asked.query, asked.query.limit()
     found = batches(
         asked.ctx,
         asked.pipeline,
@@ -161,17 +227,12 @@ def batches_page(asked: Asked) -> Page:
         before=query.number("before"),
         limit=limit,
     ).batches
-    more = found[-1].batch_id if len(found) == limit else None
+    older = found[-1].batch_id if len(found) == limit else None
     return Page(
         template="batches.html",
         title="Batches",
-        values={
-            "query": query,
-            "states": list(BatchState),
-            "kinds": list(BatchKind),
-            "older": urlencode({**query, "before": more}) if more else "",
-        },
-        tables=(batches_table(found, "batches", "Batches, newest first"),),
+        values={"states": list(BatchState), "kinds": list(BatchKind), "older": older},
+        tables=(Table("batches", "Batches, newest first", columns.BATCH, found, links=TO_BATCH),),
     )
 
 
@@ -193,12 +254,31 @@ def batch_page(asked: Asked) -> Page:
     )
 
 
+def batch_tables(view: BatchView) -> tuple[Table, ...]:
+    """The ranges of a batch, and the rows to which it adds most."""
+
+    def label(name: str, row: ResultRow) -> str:
+        return row.labels[name]
+
+    rows = (
+        Column("minute", "minute", of=lambda row: row.log_time[:16]),
+        *(Column(f"label_{name}", name, of=partial(label, name)) for name in view.columns.labels),
+        Column("lines", "lines", of=attrgetter("log_count")),
+    )
+    superseding = {"superseded_by_batch": "{}"}
+    return (
+        Table("ranges", "Ranges", columns.SEGMENT, view.ranges, links=superseding),
+        Table("rows", "Rows of the result to which it adds most", rows, view.minutes),
+    )
+
+
 def dead_letters_page(asked: Asked) -> Page:
     """Dead letters of what is in the result, and how many there are of each reason."""
     query = asked.query
+    partition = query.get("partition")
     among = Among(
         batch_id=query.number("batch"),
-        partition=query.partition(),
+        partition=read_partition(partition, "partition") if partition else None,
         since=query.moment("since", zone=True),
         before=query.moment("until", zone=True),
     )
@@ -213,20 +293,31 @@ def dead_letters_page(asked: Asked) -> Page:
         limit=limit,
     ).dead_letters
     totals = reasons(asked.ctx, asked.pipeline, among)
-    more = skip + limit if len(found) == limit else None
+    others = urlencode({key: query[key] for key in query if key not in {"reason", "skip"}})
     return Page(
         template="dead_letters.html",
         title="Dead letters",
         values={
-            "query": query,
             "letters": found,
             "reasons": list(MalformedReason),
             "totals": totals,
-            "more": urlencode({**query, "skip": more}) if more else "",
+            "more": skip + limit if len(found) == limit else None,
             "batches": sorted({letter.batch_id for letter in found}),
         },
         tables=(
-            reasons_table(totals.totals, urlencode(query.without("reason"))),
-            letters_table(found),
+            Table(
+                "reasons",
+                "By reason",
+                REASONS,
+                totals.totals.items(),
+                links={"reason": f"dead-letters?{others}&reason={{}}"},
+            ),
+            Table(
+                "dead_letters",
+                "Records that could not be understood",
+                columns.DEAD_LETTER,
+                found,
+                links=TO_BATCH,
+            ),
         ),
     )

@@ -1,36 +1,50 @@
 """The pages from which something is started: replays, losses, audits; and what has become of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from airflow.models.xcom import XCOM_RETURN_KEY
+from airflow.utils.state import State
+from fastapi import status
 
-from tally.airflow.console.access import READ_REPORTS, is_paused, may
-from tally.airflow.console.listings import batches_table, losses_table
-from tally.airflow.console.page import ROWS, Asked, Page
-from tally.airflow.console.runs import find_xcom, latest_audits, latest_report
-from tally.airflow.console.tables import SHOWN_MAX, Table
+from tally.airflow.console.access import READ_REPORTS, may
+from tally.airflow.console.page import ROWS, SHOWN_MAX, Asked, Page, Table
+from tally.airflow.console.runs import (
+    TASKS_MAX,
+    AuditRun,
+    audits,
+    find_run,
+    find_xcom,
+    is_paused,
+    tasks_of,
+)
 from tally.airflow.losses_dag import REFUSED_KEY, SETTLE, as_seen
 from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
 from tally.airflow.replay_dag import PREVIEW, REPLAY_KEY, REQUEST, SHOWN_KEY
 from tally.airflow.replay_form import CHOICES, REASON_MAX
 from tally.context import Context
-from tally.errors import StatementError, UsageError
+from tally.errors import StatementError
+from tally.ledger.invariants import Violation
 from tally.losses.losses import losses
 from tally.reading import columns
 from tally.reading.batches import RUN_BATCHES_MAX, run_batches
 from tally.reading.columns import Column
-from tally.replay.run import ReplayOutcome, list_replays, replay_outcome
+from tally.replay.run import list_replays, replay_outcome
 
 AUDITS: Final = 10
 """Audits that are listed."""
 
+
+def _reported(key: str) -> Callable[[AuditRun], Any]:
+    return lambda run: run.report.get(key)
+
+
 AUDIT_RUNS: Final = (
     Column("ended_at", "ended"),
     Column("state", "run"),
-    *(Column(key, key) for key in ("holds", "segments", "records", "minutes")),
-    Column("matched", "lines"),
-    Column("findings", "violations"),
+    *(Column(key, key, of=_reported(key)) for key in ("holds", "segments", "records", "minutes")),
+    Column("matched", "lines", of=_reported("matched")),
+    Column("findings", "violations", of=_reported("findings")),
 )
 
 
@@ -38,31 +52,21 @@ def replay_page(asked: Asked) -> Page:
     """The form of a replay, filled in from the address, and earlier replays."""
     pipeline, query = asked.pipeline, asked.query
     topics = asked.ctx.settings.pipeline(pipeline).topics
-    what = query.get("what", "minutes")
-    if what not in CHOICES:  # without a choice the DAG would take its own default, everything
-        raise UsageError(f"what = {what!r} is not known", next_step=f"one of {', '.join(CHOICES)}")
     found = list_replays(asked.ctx, pipeline, limit=ROWS).replays
+    title = f"The latest {ROWS} replays" if len(found) == ROWS else "Replays, newest first"
     return Page(
         template="replay.html",
         title="Replay",
         values={
-            "query": {**query, "what": what},
+            # Without a choice the DAG would take its own default, everything.
+            "what": query.one_of("what", CHOICES) or "minutes",
             "choices": CHOICES,
             # That of a link, too: a topic may have been counted and be configured no more.
             "topics": list(dict.fromkeys([*topics, *filter(None, [query.get("topic")])])),
             "reason_max": REASON_MAX,
             "dag_id": pipeline + REPLAY_SUFFIX,
         },
-        tables=(
-            Table.of(
-                columns.REPLAY,
-                found,
-                name="replays",
-                title=f"The latest {ROWS} replays"
-                if len(found) == ROWS
-                else "Replays, newest first",
-            ),
-        ),
+        tables=(Table("replays", title, columns.REPLAY, found),),
     )
 
 
@@ -82,8 +86,8 @@ def losses_page(asked: Asked) -> Page:
             "dag_id": asked.pipeline + LOSSES_SUFFIX,
         },
         tables=(
-            losses_table(undecided, "open", "Open losses, oldest first"),
-            losses_table(decided, "decided", "Decided, newest first"),
+            Table("open", "Open losses, oldest first", columns.LOSS, undecided),
+            Table("decided", "Decided, newest first", columns.LOSS, decided),
         ),
     )
 
@@ -92,50 +96,70 @@ def audit_page(asked: Asked) -> Page:
     """What the last audits have found, for whoever may see it."""
     dag_id = asked.pipeline + AUDIT_SUFFIX
     may_see = may(asked.user, READ_REPORTS, dag_id)
-    runs = latest_audits(dag_id, limit=AUDITS) if may_see else []
-    audit = latest_report(dag_id) if may_see else None
-    latest = None if audit is None else audit.report
+    runs = audits(dag_id, limit=AUDITS) if may_see else []
+    audit = next(iter(audits(dag_id, limit=1, reported=True)), None) if may_see else None
+    violations = [Violation(**one) for one in audit.report["violations"]] if audit else []
     return Page(
         template="audit.html",
         title="Audit",
         values={
             "audit": audit,
-            "latest": latest,
             "dag_id": dag_id,
             "may_see": may_see,
             "paused": is_paused(dag_id),
         },
         tables=(
             Table(
-                name="violations",
-                title="Violations that the latest audit has found",
-                columns=columns.VIOLATION,
-                rows=(latest or {}).get("violations", []),
-                empty="none" if latest else "not known",
+                "violations",
+                "Violations that the latest audit has found",
+                columns.VIOLATION,
+                violations,
+                empty="none" if audit else "not known",
             ),
             Table(
-                name="audits",
-                title=f"The latest {AUDITS} audits" if len(runs) == AUDITS else "Audits",
-                columns=AUDIT_RUNS,
-                rows=[
-                    {"ended_at": run.ended_at, "state": run.state, **(run.report or {})}
-                    for run in runs
-                ],
+                "audits",
+                f"The latest {AUDITS} audits" if len(runs) == AUDITS else "Audits",
+                AUDIT_RUNS,
+                runs,
             ),
         ),
     )
 
 
-def losses_run(dag_id: str, run_id: str, conf: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a run of a losses DAG was to decide, and what it has."""
-    seen = conf.get("seen")
-    shown = seen if isinstance(seen, list) else []  # whoever triggers the DAG may send anything
-    return {
-        "decision": {"accept": "accept", "keep": "keep blocked"}.get(str(conf.get("decision"))),
-        "decided": [str(one.get("range")) for one in shown if isinstance(one, Mapping)],
-        "done": find_xcom(dag_id, run_id, SETTLE, XCOM_RETURN_KEY),
-        "refused": find_xcom(dag_id, run_id, SETTLE, REFUSED_KEY),
-    }
+def pipeline_of(dag_id: str) -> tuple[str, str]:
+    """The pipeline of a DAG, and which of its DAGs it is; '' for the one that counts."""
+    for suffix in (REPLAY_SUFFIX, LOSSES_SUFFIX, AUDIT_SUFFIX):
+        if dag_id.endswith(suffix):
+            return dag_id.removesuffix(suffix), suffix
+    return dag_id, ""
+
+
+def run_page(dag_id: str, run_id: str, asked: Asked) -> Page:
+    """A run of one of Tally's DAGs, also as a tab in Airflow."""
+    run, (pipeline, kind) = find_run(dag_id, run_id), pipeline_of(dag_id)
+    known = pipeline in asked.ctx.settings.names
+    values: dict[str, Any] = {"dag_id": dag_id, "run_id": run_id, "run": run, "kind": kind}
+    if run is None or not known:
+        values["known"] = known
+        code = status.HTTP_404_NOT_FOUND
+        return Page(template="no_run.html", title="Run", values=values, code=code)
+    has_ended = run.state in State.finished_dr_states
+    values |= {"has_ended": has_ended, "waits": not has_ended and is_paused(dag_id)}
+    values |= {"tasks": tasks_of(dag_id, run_id), "tasks_max": TASKS_MAX}
+    if kind == LOSSES_SUFFIX:
+        values["done"] = find_xcom(dag_id, run_id, SETTLE, XCOM_RETURN_KEY)
+        values["refused"] = find_xcom(dag_id, run_id, SETTLE, REFUSED_KEY)
+    replay_id = None
+    if kind == REPLAY_SUFFIX:
+        values |= replay_run(asked.ctx, pipeline, run_id, has_ended=has_ended)
+        replay_id = values["outcome"] and values["outcome"].replay_id
+    found = run_batches(asked.ctx, pipeline, dag_id, run_id, replay_id).batches
+    title = "Batches of this run, newest first"
+    if len(found) == RUN_BATCHES_MAX:
+        title = f"The latest {RUN_BATCHES_MAX} batches of this run"
+    links = {"batch_id": f"pipelines/{pipeline}/batches/{{}}"}
+    tables = (Table("batches", title, columns.BATCH, found, links=links),)
+    return Page(template="run.html", title="Run", values=values, tables=tables)
 
 
 def replay_run(ctx: Context, pipeline: str, run_id: str, *, has_ended: bool) -> Mapping[str, Any]:
@@ -155,15 +179,3 @@ def replay_run(ctx: Context, pipeline: str, run_id: str, *, has_ended: bool) -> 
             outcome = None
     shown = find_xcom(dag_id, run_id, PREVIEW, SHOWN_KEY)
     return {"shown": shown, "outcome": outcome, "slow": slow}
-
-
-def batches_of_run(
-    ctx: Context, pipeline: str, dag_id: str, run_id: str, replay: ReplayOutcome | None = None
-) -> Table:
-    """The batches that were planned for a run, or for its replay."""
-    replay_id = None if replay is None else replay.replay_id
-    found = run_batches(ctx, pipeline, dag_id, run_id, replay_id).batches
-    are = "Batches of this run, newest first"
-    if len(found) == RUN_BATCHES_MAX:
-        are = f"The latest {RUN_BATCHES_MAX} batches of this run"
-    return batches_table(found, "batches", are, of="pipelines/" + pipeline + "/")
