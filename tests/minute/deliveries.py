@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 from tally.aggregates.counts import CountRequest, KeptLine
 from tally.context import Context, Reader
 from tally.counting.batch import Ran
-from tally.deliveries.keeping import LineSetWriter, keep
+from tally.deliveries.kept_lines import KeptLines, keep
+from tally.deliveries.line_writer import LineWriter
 from tally.ledger import batches
 from tally.replay.run import run_or_replan, run_replay
 from tally_local.stack.stack import Stack
@@ -31,7 +32,7 @@ LINES = [
 COUNTED = {"2017-07-30 14:09": 2, "2017-07-30 14:11": 1}
 BAD = ["2017-07-30 14:09:08", "no time", None, "2017-02-30 14:09:08 ERROR no such day"]
 
-UNPUBLISHED = patch("tally.deliveries.kept_lines.publish_soon", lambda *_: None)
+UNPUBLISHED = patch.object(KeptLines, "show_soon", lambda _: None)
 """While a driver never shows what it commits."""
 
 
@@ -90,11 +91,16 @@ class Delivery(World):
         ranges = [s.range for s in batch.segments]
         return ctx, CountRequest(pipeline=self.pipeline, ranges=ranges, batch=batch)
 
-    def begun(self, batch_id: int, *texts: str) -> LineSetWriter:
+    def begun(self, batch_id: int, *texts: str) -> LineWriter:
         """A set that an attempt has begun to write."""
         lines = keep(*self.attempt(batch_id))
         lines.add(line(offset, text) for offset, text in enumerate(texts))
         return lines
+
+    @property
+    def delivery(self) -> KeptLines:
+        """What shows the lines, as whoever runs the pipeline does it."""
+        return KeptLines(self.context(), self.pipeline)
 
     # --- what a test reads, by means of its own
 

@@ -45,7 +45,7 @@ def world(
 ) -> Delivery:
     """A topic of four partitions, by the delivery of the test."""
     delivery, _, by_spark = getattr(request, "param", "partition").partition(" ")
-    monkeypatch.setattr("tally.deliveries.file_content.FileContent.kept_s", 0)
+    monkeypatch.setattr("tally.deliveries.file_sets.FileSets.kept_s", 0)
     monkeypatch.setattr("tally.spark.task_counting._APART_OFFSETS_MIN", 0)
     monkeypatch.setattr("tally.spark.task_counting._APART_MAX", int(by_spark or 0))
     return delivered(delivery, migrated, tmp_path, partitions=4)

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tally.deliveries.folder import Folder
-from tally.deliveries.publish import publish, store_of
 from tally.errors import ConfigError, DataLossError, FencedError, FilesUnavailableError, SchemaError
 from tally.set_up.migrate import migrate, missing
 from tally_local.stack.stack import Stack
@@ -50,7 +49,7 @@ def test_list_and_view_have_the_same_files(world: Delivery) -> None:
 
 def test_the_list_follows_when_a_driver_is_killed_before_it_is_written(world: Delivery) -> None:
     """The next plan writes it, also where a slower process has put an older one back."""
-    with patch("tally.deliveries.set_store.SetStore.inform_readers"):
+    with patch("tally.deliveries.file_sets.FileSets.inform_readers"):
         world.count_lines()
     assert len(viewed(world)) == 1, "the view has shown the new files before"
     file = world.folder / "_live/files.txt"
@@ -79,7 +78,7 @@ def test_an_older_list_does_not_stay(world: Delivery) -> None:
         put(self, below, content)
 
     with patch.object(Folder, "put", replaced_before):
-        publish(world.context(), world.pipeline)
+        world.delivery.show()
     assert late[0].decode().splitlines() != viewed(world)
     assert world.listed() == viewed(world)
 
@@ -92,14 +91,14 @@ def test_replaced_files_stay_for_an_hour(world: Delivery) -> None:
     (new,) = world.listed()
     assert new != old
     assert world.kept_lines() == [(0, 2, LINES[2])]
-    publish(world.context(), world.pipeline)
+    world.delivery.show()
     assert world.all_kept() == 4
     assert pq.read_metadata(old.removeprefix("file://")).num_rows == 3
     world.execute(
         f"update `{world.name}_files__sets` set changed_at = changed_at - interval 61 minute"
         " where state = 'dropped'"
     )
-    publish(world.context(), world.pipeline)
+    world.delivery.show()
     assert world.all_kept() == 1
     assert world.audit().holds
 
@@ -149,7 +148,7 @@ def test_the_audit_finds_files_that_are_not_the_lines(
     (found,) = world.audit().findings
     assert found.check == "rows"
     assert told in found.detail
-    publish(world.context(), world.pipeline)
+    world.delivery.show()
 
 
 def test_files_of_no_set_are_deleted_daily_and_others_are_left(world: Delivery) -> None:
@@ -201,16 +200,16 @@ def test_a_file_is_not_seen_before_it_is_whole(world: Delivery) -> None:
     """Neither where files are nor in the list; what is left of a killed writer is deleted."""
     (batch_id,) = world.planned_in(0)
     lost, left = world.begun(batch_id, *LINES), world.folder / "_open"
-    lost._write()
+    lost._flush()
     assert len(list(left.iterdir())) == 1
     assert not (world.folder / "lines").exists()
     shutil.rmtree(left)  # as of a disk that only its executor sees
     with pytest.raises(DataLossError, match="of 4 lines 0 were found again"):
         lost.seal()
-    world.begun(batch_id, *LINES)._write()
+    world.begun(batch_id, *LINES)._flush()
     world.begun(batch_id)  # a newer attempt; the older one is gone
     world.execute(f"update `{world.name}_files__sets` set changed_at = '2020-01-01'")
-    publish(world.context(), world.pipeline)
+    world.delivery.show()
     assert list(left.iterdir()) == []
 
 
@@ -282,8 +281,7 @@ def test_a_file_in_a_folder_that_was_moved_meanwhile_is_not_committed(
         SchemaError, match=f"1 open batch: {batch_id}; the place of its lines changes between"
     ):
         world.migrate()
-    store = store_of(world.context(), world.pipeline)
-    assert store is not None
+    store = world.delivery.store
     store.prepare(has_lines=False)
     with pytest.raises(FencedError, match="was changed while they were written"):
         lines.seal()

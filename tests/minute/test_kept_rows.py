@@ -14,8 +14,7 @@ import pytest
 from tally import errors
 from tally.aggregates.counts import CountRequest, Counts
 from tally.context import Reader
-from tally.deliveries.keeping import keep
-from tally.deliveries.publish import publish, store_of
+from tally.deliveries.kept_lines import KeptLines, keep
 from tally.ledger import batches
 from tally.ledger.line_sets import NOTHING_UNSHOWN, unshown
 from tally.mysql.transactions import table_names
@@ -37,7 +36,7 @@ def world(
     migrated: Stack, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Delivery:
     """A topic of two partitions, whose error lines are kept, by each delivery that does so."""
-    monkeypatch.setattr("tally.deliveries.file_content.FileContent.kept_s", 0)
+    monkeypatch.setattr("tally.deliveries.file_sets.FileSets.kept_s", 0)
     return delivered(request.param, migrated, tmp_path, partitions=2)
 
 
@@ -58,9 +57,9 @@ def elsewhere(migrated: Stack, tmp_path: Path) -> Delivery:
 
 
 def test_many_lines_are_written_in_parts(world: Delivery, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, rows in (("row_content", "_ROWS_AT_ONCE"), ("file_content", "_LINES_AT_ONCE")):
-        monkeypatch.setattr(f"tally.deliveries.{module}.{rows}", 1_000)
-        monkeypatch.setattr(f"tally.deliveries.{module}._BYTES_AT_ONCE", 2**20)
+    for writer in ("row_sets._RowWriter", "file_sets._FileWriter"):
+        monkeypatch.setattr(f"tally.deliveries.{writer}.lines_at_once", 1_000)
+        monkeypatch.setattr(f"tally.deliveries.{writer}.bytes_at_once", 2**20)
     lines = [f"2017-07-30 14:{n % 60:02}:00 ERROR {n} {'x' * (n % 100)}" for n in range(2_345)]
     long = [f"2017-07-30 14:09:00 ERROR {'y' * 900_000} {n}" for n in range(3)]
     world.produce(lines, 0)
@@ -101,7 +100,7 @@ def test_an_attempt_writes_beside_a_stopped_one(world: Delivery) -> None:
         errors.FencedError, match="attempt 2 keeps its lines, and attempt 1 no longer"
     ):
         keep(*older)
-    first._write()
+    first._flush()
     assert world.all_kept() == (0 if world.pipeline.files_url else 1), "no file before its end"
     assert world.kept() == [], "an open set is not shown"
     world.run_all([batch_id])
@@ -115,12 +114,12 @@ def test_a_set_of_the_newest_attempt_waits_for_its_commit(world: Delivery) -> No
     """Whoever publishes meanwhile leaves it, until its batch can no longer be committed."""
     (batch_id,) = world.planned_in(0)
     lines = world.begun(batch_id, *LINES)
-    publish(world.context(), world.pipeline)
+    world.delivery.show()
     assert lines.seal().lines == 4
-    publish(world.context(), world.pipeline)
+    world.delivery.show()
     assert (world.all_kept(), world.kept()) == (4, [])
     world.database.run(lambda tx: batches.abandon(tx, batch_id, by="ann", reason="a test"))
-    publish(world.context(), world.pipeline)
+    world.delivery.show()
     assert world.all_kept() == 0
     world.run_open()
     assert len(world.kept()) == 3
@@ -150,7 +149,7 @@ def test_rows_are_written_once_when_answers_to_commit_are_lost(world: Delivery) 
 def test_a_set_with_other_rows_than_lines_is_not_committed(world: Delivery) -> None:
     (batch_id,) = world.planned_in(0)
     lines = world.begun(batch_id, *LINES)
-    lines._write()
+    lines._flush()
     world.execute(f"delete from `{world.name}_rows__kept` limit 1")
     with pytest.raises(errors.DataLossError, match="of 4 lines 3 were found again"):
         lines.seal()
@@ -186,7 +185,7 @@ def test_rows_are_shown_by_the_next_run_when_a_driver_is_killed_behind_its_commi
 ) -> None:
     """Until then readers see what was there before: all of it, and nothing of what replaces it."""
     world.count_lines()
-    killed = patch("tally.deliveries.kept_lines.publish_soon", side_effect=KeyboardInterrupt)
+    killed = patch.object(KeptLines, "show_soon", side_effect=KeyboardInterrupt)
     for levels in (["ERROR", "INFO"], ["INFO"]):
         with killed, pytest.raises(KeyboardInterrupt):
             world.replay(levels=levels)
@@ -202,8 +201,7 @@ def test_a_publisher_that_wakes_late_brings_nothing_back(world: Delivery) -> Non
     """It has asked the ledger before a replay, and tells the server of the lines after it."""
     with UNPUBLISHED:
         world.count_lines()
-    store = store_of(world.context(), world.pipeline)
-    assert store is not None
+    store = world.delivery.store
     (old,) = store.waiting()
     with patch("tally.deliveries.set_store.SetStore.delete_dropped"):
         world.replay(levels=["INFO"])
@@ -223,7 +221,7 @@ def test_what_is_not_shown_yet_is_not_folded(world: Delivery) -> None:
     world.delete_records(0, 8)
     assert pruned(world).segments == 0
     assert [offset for _, offset, _ in world.kept_lines()] == [0, 1, 3, 4, 5, 7]
-    publish(world.context(), world.pipeline)
+    world.delivery.show()
     assert pruned(world).segments == 1
     assert {s["state"] for s in world.segments()} == {"folded"}
     assert [offset for _, offset, _ in world.kept_lines()] == [2, 6]
@@ -511,7 +509,7 @@ def test_a_procedure_that_keeps_no_line_is_found_out(
 def test_whoever_counts_needs_no_right_to_write_lines(world: Delivery) -> None:
     """Only to call the procedure, which refuses a set that was dropped by itself, too."""
     user = f"caller_{secrets.token_hex(4)}"
-    world.begun(*world.planned_in(0), *LINES)._write()
+    world.begun(*world.planned_in(0), *LINES)._flush()
     (row,) = world.rows(f"select set_id from `{world.name}_rows__sets`")
     world.execute(f"update `{world.name}_rows__sets` set state = 'dropped'")
     world.as_root(

@@ -14,7 +14,6 @@ import pytest
 
 from tally.aggregates.counts import CountRequest, Counts
 from tally.context import Reader
-from tally.deliveries.publish import row_violations
 from tally.errors import FencedError, MySQLUnavailableError
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
@@ -153,7 +152,7 @@ def test_a_replica_takes_no_line_away(own_migrated: Stack, migrated: Stack, tmp_
             world.global_variable("super_read_only", 1),
             pytest.raises(MySQLUnavailableError, match="read-only"),
         ):
-            row_violations(world.context(), world.pipeline)
+            world.delivery.violations()
         world.execute("update batch set attempt = attempt + 1 where state = 'planned'")
 
     world.run_all(world.planned_in(0), behind(world.reader, audit_a_replica))

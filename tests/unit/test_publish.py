@@ -8,16 +8,16 @@ import pytest
 from tests.fakes import ManualClock
 from tests.unit.values import blank, pipeline, span
 
-from tally.config.servers import MySQLSettings
-from tally.deliveries import publish as module
-from tally.deliveries.content import KeptMinute, SetPlace
-from tally.deliveries.publish import Folds, Verdict, differences, row_violations, verdict
-from tally.deliveries.set_store import WaitingSet, store_in
+from tally.deliveries import kept_lines as module
+from tally.deliveries.kept_lines import KeptLines, Verdict, kind_of_sets, verdict
+from tally.deliveries.row_audit import Folds, differences
+from tally.deliveries.row_sets import RowSets
+from tally.deliveries.set_store import KeptSet, WaitingSet
+from tally.deliveries.set_tables import SetPlace
 from tally.errors import PackageMissingError
 from tally.ledger.line_sets import Standing
 from tally.ledger.records import SegmentRecord
 from tally.model import SegmentState, SegmentTotals
-from tally.mysql.transactions import Database
 
 MINUTE = "2017-07-30 14:09:00"
 
@@ -40,13 +40,13 @@ def test_the_ledger_decides_what_becomes_of_a_set() -> None:
 PLACE = {"cluster_id": "c", "topic_id": "t", "partition_id": 0}
 
 
-def kept(segment_id: int, rows: int) -> KeptMinute:
+def kept(segment_id: int, rows: int) -> KeptSet:
     """The rows of a segment, which begins at ten times its number."""
     begin = segment_id * 10
     ids = dict.fromkeys(("set_id", "segment_id", "batch_id"), segment_id)
     offsets = {"from_offset": begin, "until_offset": begin + 10}
     place = SetPlace(topic="alog", **ids, **offsets, **PLACE)
-    return KeptMinute(place=place, log_time=MINUTE, rows=rows)
+    return KeptSet(place=place, minutes={MINUTE: rows})
 
 
 def folded(segment_id: int, from_offset: int, until_offset: int, lines: int) -> SegmentRecord:
@@ -71,21 +71,19 @@ def test_what_differs_for_a_moment_is_no_violation(monkeypatch: pytest.MonkeyPat
     patience = SimpleNamespace(doubt_tries=3, doubt_pause_s=0)
     ctx: Any = SimpleNamespace(clock=ManualClock(), patience=patience)
     looks = iter([{1: "a", 2: "b"}, {2: "b", 3: "c"}, {2: "b", 3: "c"}])
-    monkeypatch.setattr(module, "publish", lambda *_, **__: None)
-    monkeypatch.setattr(module, "store_of", lambda *_: SimpleNamespace(view="x_rows"))
-    monkeypatch.setattr(module, "_differences", lambda *_: next(looks))
-    found = row_violations(ctx, None)  # type: ignore[arg-type]
+    monkeypatch.setattr(KeptLines, "show", lambda *_: None)
+    monkeypatch.setattr(KeptLines, "store", SimpleNamespace(view="x_rows"))
+    monkeypatch.setattr(module, "different_segments", lambda *_: next(looks))
+    found = KeptLines(ctx, pipeline(delivery="rows")).violations()
     assert [(v.check, v.where, v.detail) for v in found] == [("rows", "segment 2 in x_rows", "b")]
 
 
 def test_files_without_pyarrow_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a host that has Tally without Spark."""
-    monkeypatch.setitem(sys.modules, "tally.deliveries.file_content", None)
-    database = Database(settings=MySQLSettings())
+    monkeypatch.setitem(sys.modules, "tally.deliveries.file_sets", None)
     with pytest.raises(PackageMissingError, match="first keeps its lines in files"):
-        store_in(database, pipeline(delivery="files", files_url="/kept"), "a ledger")
-    assert store_in(database, pipeline(delivery="rows"), "a ledger")
-    assert store_in(database, pipeline(), "a ledger") is None
+        kind_of_sets(pipeline(delivery="files", files_url="/kept"))
+    assert kind_of_sets(pipeline(delivery="rows")) is RowSets
 
 
 def test_sets_that_a_replay_replaced_meanwhile_are_not_lost(
@@ -93,6 +91,6 @@ def test_sets_that_a_replay_replaced_meanwhile_are_not_lost(
 ) -> None:
     """Set 2 was live when the ledger was asked first, and gone when the table of sets was."""
     looks = iter([[1, 2, 3], [1, 3, 4]])
-    monkeypatch.setattr(module, "_live_sets", lambda *_: next(looks))
+    monkeypatch.setattr(KeptLines, "_live_sets", lambda *_: next(looks))
     store: Any = SimpleNamespace(known={1}.intersection)
-    assert module._lost_sets(None, None, store) == {3}  # type: ignore[arg-type]
+    assert KeptLines(store, pipeline(delivery="rows"))._lost_sets(store) == {3}

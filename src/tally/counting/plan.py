@@ -13,7 +13,7 @@ from tally.deliveries.kept_lines import delivery_of
 from tally.errors import AccessDeniedError
 from tally.formatting import plural
 from tally.ledger import batches, positions
-from tally.ledger.line_sets import ledger_id
+from tally.ledger.line_sets import ledger_id, record_rows_view
 from tally.ledger.tables import check_prepared, tables_of
 from tally.model import (
     Batch,
@@ -150,7 +150,7 @@ def _plan(tx: Transaction, ctx: Context, facts: _Facts, believe: bool) -> Planne
     pipeline = facts.pipeline
     positions.lock_pipeline(tx, pipeline.name, pipeline.table)
     check_prepared(tx, pipeline)
-    delivery_of(ctx, pipeline).record(tx, tables_of(tx, pipeline.name))
+    record_rows_view(tx, tables_of(tx, pipeline.name), pipeline)
     open_batches = batches.find_open_ingest(tx, pipeline.name, lock=True)
     known = positions.known_topics(tx, pipeline.name)
     plan = plan_ingest(

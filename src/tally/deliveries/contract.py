@@ -15,8 +15,6 @@ from tally.aggregates.counts import Contribution, CountRequest, DeadLetter, Line
 from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.ledger.invariants import Violation
-from tally.ledger.line_sets import check_rows_view, record_rows_view
-from tally.ledger.tables import Tables
 from tally.model import Batch, SegmentTotals, TopicPartition
 from tally.mysql.transactions import Transaction
 
@@ -63,22 +61,6 @@ class Delivery:
         an attempt has written that is not committed is never shown.
         """
         return None
-
-    def record(self, tx: Transaction, tables: Tables) -> None:
-        """Record where the pipeline's lines are, before its first batch is planned.
-
-        Raises:
-            ConfigError: It has batches already, and keeps its lines elsewhere or not at all.
-        """
-        record_rows_view(tx, tables, self.pipeline)
-
-    def check_place(self, tables: Tables) -> None:
-        """Raise unless lines are where they have been so far.
-
-        Raises:
-            ConfigError: ``delivery`` or ``rows_table`` has changed.
-        """
-        check_rows_view(tables, self.pipeline)
 
     def commit(self, tx: Transaction, batch: Batch, result: Result) -> None:
         """Decide, in the transaction that commits a batch, what its readers are to see.

@@ -60,15 +60,11 @@ class Folder:
         """Open a file for reading; FileNotFoundError when there is none."""
         return self.system.open_input_file(self.path(below))
 
-    def read(self, below: str) -> bytes:
-        """All of a file; FileNotFoundError when there is none."""
-        with self.open(below) as file:
-            return bytes(file.read())
-
-    def read_if_any(self, below: str) -> bytes | None:
+    def read(self, below: str) -> bytes | None:
         """All of a file; None when there is none."""
         try:
-            return self.read(below)
+            with self.open(below) as file:
+                return bytes(file.read())
         except FileNotFoundError:
             return None
 

@@ -7,33 +7,23 @@ the result. A state only moves forward. Readers use a view, which knows the live
 what is replaced or what replaces it, and no line twice, whatever becomes of a task.
 
 The server may be another one than the ledger's. The ledger alone decides which sets are live
-(:mod:`tally.ledger.line_sets`); :mod:`tally.deliveries.publish` brings its decision here. The lines
-of a set are in its :class:`tally.deliveries.content.Content`.
+(:mod:`tally.ledger.line_sets`); :mod:`tally.deliveries.kept_lines` brings its decision here. The
+lines of a set are rows of a table, or files; a new kind is another subclass.
 """
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, ClassVar, Final
 
 from tally.aggregates.counts import LineSet
-from tally.config.pipeline import Pipeline
-from tally.deliveries.content import (
-    PLACE,
-    Content,
-    Found,
-    KeptMinute,
-    LineWriter,
-    Owner,
-    SetPlace,
-    kept_minutes,
-)
-from tally.deliveries.row_content import RowContent
-from tally.deliveries.set_tables import SetTables
-from tally.errors import DataLossError, FencedError, PackageMissingError
-from tally.ledger.line_sets import ledger_id
+from tally.deliveries.line_writer import LineWriter
+from tally.deliveries.set_tables import PLACE, SetPlace, SetTables
+from tally.errors import DataLossError, FencedError
 from tally.model import Batch, Segment
-from tally.mysql.transactions import Database, Transaction
+from tally.mysql.transactions import T, Transaction
 
 _COMPARED_AT_ONCE: Final = 500
 _DROPPED_AT_ONCE: Final = 1_000
@@ -53,8 +43,55 @@ class WaitingSet:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class KeptSet:
+    """What is found of a set when it is looked at."""
+
+    place: SetPlace
+    """The set."""
+    minutes: Mapping[str, int]
+    """How many lines of each minute, ``YYYY-MM-DD HH:MM:00``."""
+    trouble: str = ""
+    """Why its lines cannot be read; '' when they can."""
+
+    @property
+    def rows(self) -> int:
+        """How many lines it has."""
+        return sum(self.minutes.values())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SetStore(SetTables):
     """The sets of one pipeline, on one server."""
+
+    kept_s: ClassVar[int] = 0
+    """Seconds for which the lines of a dropped set are kept, for those who still read them."""
+
+    # --- what holds the lines
+
+    @abstractmethod
+    def writer(self, place: SetPlace) -> LineWriter:
+        """What writes the lines of an open set; the same lines again change nothing."""
+
+    @abstractmethod
+    def count(self, tx: Transaction, place: SetPlace) -> int:
+        """How many lines a set has."""
+
+    @abstractmethod
+    def find(self, tx: Transaction, places: Sequence[SetPlace]) -> Iterable[KeptSet]:
+        """What there is of some sets, in their order."""
+
+    @abstractmethod
+    def delete(self, place: SetPlace) -> None:
+        """Delete the lines of a dropped set; nothing happens when there are none."""
+
+    def inform_readers(self) -> None:
+        """Write which sets are live for readers that do not ask the database, if there are any."""
+
+    def delete_orphans(self) -> int:
+        """Delete lines that are of no set, as a killed writer may leave; of how many sets."""
+        return 0
+
+    # --- sets
 
     def open_set(self, batch: Batch, segment: Segment) -> SetPlace:
         """Begin the set of a segment; those of its earlier attempts are dropped.
@@ -100,17 +137,18 @@ class SetStore(SetTables):
         # When the answer is lost there may be an empty set more, which is dropped one day.
         return self._until_answered(work)
 
-    def writer(self, place: SetPlace) -> LineWriter:
-        """What writes the lines of an open set."""
+    def run_locked(self, place: SetPlace, work: Callable[[Transaction], T]) -> T:
+        """Run work that may be done twice while a set is open, and cannot be dropped.
 
-        def run_locked(work: Callable[[Transaction], Any]) -> Any:
-            def locked(tx: Transaction) -> Any:
-                self._lock(tx, place.set_id, "open")
-                return work(tx)
+        Raises:
+            FencedError: It was dropped.
+        """
 
-            return self._until_answered(locked)
+        def locked(tx: Transaction) -> T:
+            self._lock(tx, place.set_id, "open")
+            return work(tx)
 
-        return self.content.writer(place, run_locked, self._packet_bytes())
+        return self._until_answered(locked)
 
     def seal(self, place: SetPlace, lines: int) -> LineSet:
         """Say that a set has all of its lines.
@@ -132,7 +170,7 @@ class SetStore(SetTables):
                     f"the place of the lines in {self.view} was changed while they were written",
                     next_step="run it again, by the new configuration",
                 )
-            found = self.content.count(tx, place)
+            found = self.count(tx, place)
             if found != lines:
                 raise DataLossError(
                     f"of {lines} lines {found} were found again in set {place.set_id} of "
@@ -231,21 +269,19 @@ class SetStore(SetTables):
                     f"select {PLACE} from `{self.sets}` where state = 'dropped'"
                     " and changed_at <= current_timestamp(6) - interval %s second"
                     f" limit {_DROPPED_AT_ONCE}",
-                    (self.content.kept_s,),
+                    (self.kept_s,),
                 )
             for row in found:
-                self._delete(SetPlace(**row))
+                place = SetPlace(**row)
+                self.delete(place)
+                self._until_answered(partial(self._forget, place))
             if len(found) < _DROPPED_AT_ONCE:
                 return
 
-    def _delete(self, place: SetPlace) -> None:
-        self.content.delete(place, self._until_answered)
-        statement = f"delete from `{self.sets}` where set_id = %s and state = 'dropped'"
-        self._until_answered(lambda tx: tx.execute(statement, (place.set_id,)))
-
-    def delete_orphans(self) -> int:
-        """Delete lines that are of no set, as a writer may leave that was killed; how many sets."""
-        return self.content.delete_orphans(self.known)
+    def _forget(self, place: SetPlace, tx: Transaction) -> None:
+        tx.execute(
+            f"delete from `{self.sets}` where set_id = %s and state = 'dropped'", (place.set_id,)
+        )
 
     def known(self, set_ids: Sequence[int]) -> set[int]:
         """Which of some sets are there, in whatever state."""
@@ -253,11 +289,7 @@ class SetStore(SetTables):
             statement = f"select set_id from `{self.sets}` where set_id in %s"
             return set(tx.scalars(statement, (list(set_ids) or [0],)))
 
-    def inform_readers(self) -> None:
-        """Write which sets are live for readers that do not ask the database."""
-        self.content.inform_readers(self._live)
-
-    def _live(self) -> Iterator[SetPlace]:
+    def live(self) -> Iterator[SetPlace]:
         """Live sets that have lines, in order of key."""
         with self.database.transaction(isolation="repeatable read", read_only=True) as tx:
             for row in tx.stream(
@@ -278,8 +310,8 @@ class SetStore(SetTables):
             segment_id for segment_id, set_id in found.items() if sets.get(segment_id) == set_id
         }
 
-    def live_minutes(self) -> Iterator[KeptMinute]:
-        """The lines of live sets by minute, in order of set and minute; some sets at a time."""
+    def live_sets(self) -> Iterator[KeptSet]:
+        """What there is of the live sets, in order of key; some sets at a time."""
         last = 0
         while True:
             with self.database.transaction(read_only=True) as tx:
@@ -292,54 +324,5 @@ class SetStore(SetTables):
                     return
                 places = [SetPlace(**row) for row in rows]
                 last = places[-1].set_id
-                found = self.content.find(tx, places)
-            for place in places:
-                yield from kept_minutes(place, found.get(place.set_id, Found(minutes={})))
-
-
-def store_by(ledger: Database, database: Database, pipeline: Pipeline) -> SetStore | None:
-    """The sets of a pipeline's lines, with the ledger that decides which of them are shown.
-
-    Args:
-        ledger: The ledger's database.
-        database: Where the tables of the sets are.
-        pipeline: The pipeline.
-
-    Raises:
-        SchemaError: The ledger is not migrated.
-    """
-    if pipeline.rows_view is None:
-        return None
-    with ledger.transaction(read_only=True) as tx:
-        return store_in(database, pipeline, ledger_id(tx))
-
-
-def store_in(database: Database, pipeline: Pipeline, ledger_id: str) -> SetStore | None:
-    """The sets of a pipeline's lines; None when it keeps none.
-
-    Args:
-        database: Where their tables are.
-        pipeline: The pipeline.
-        ledger_id: The ledger that decides which lines are shown.
-    """
-    if pipeline.rows_view is None:
-        return None
-    owner = Owner(pipeline=pipeline.name, ledger_id=ledger_id)
-    content = _content_of(pipeline, pipeline.rows_view, owner)
-    return SetStore(database=database, owner=owner, content=content)
-
-
-def _content_of(pipeline: Pipeline, view: str, owner: Owner) -> Content:
-    """What holds the lines. A new kind of content is added here."""
-    if pipeline.delivery != "files" or pipeline.files_url is None:
-        return RowContent(
-            view=view, owner=owner, row_key=pipeline.row_key, procedure=pipeline.procedure
-        )
-    try:
-        from tally.deliveries.file_content import FileContent  # noqa: PLC0415 - PyArrow is heavy
-    except ImportError as error:
-        raise PackageMissingError(
-            f"pipeline {pipeline.name} keeps its lines in files, which PyArrow writes: {error}",
-            next_step="pip install 'kafka-tally[spark]'",
-        ) from error
-    return FileContent(view=view, url=pipeline.files_url, owner=owner)
+                found = self.find(tx, places)
+            yield from found

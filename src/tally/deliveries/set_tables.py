@@ -1,11 +1,12 @@
 """The tables of sets of kept lines, and the view by which readers know them."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import ClassVar, Final
 
 from tally.config.names import SETS_SUFFIX
-from tally.deliveries.content import PLACE, Content, Owner, SetPlace
+from tally.config.pipeline import Pipeline
 from tally.errors import ConfigError, FencedError, SchemaError
 from tally.mysql.transactions import Database, T, Transaction
 
@@ -41,34 +42,103 @@ _SAMPLED: Final = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SetTables:
-    """The tables of one pipeline's lines, on one server."""
+class SetPlace:
+    """A set, and the range of records whose lines it has."""
+
+    set_id: int
+    """Its key."""
+    segment_id: int
+    """The segment."""
+    batch_id: int
+    """The segment's batch."""
+    topic: str
+    """The topic."""
+    cluster_id: str
+    """Kafka's cluster."""
+    topic_id: str
+    """Kafka's id of the topic."""
+    partition_id: int
+    """The partition."""
+    from_offset: int
+    """The first offset of the segment."""
+    until_offset: int
+    """The offset behind its last one."""
+
+
+PLACE: Final = ", ".join(field.name for field in fields(SetPlace))
+"""The columns of a :class:`SetPlace`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SetTables(ABC):
+    """The tables of one pipeline's sets, on one server; what holds their lines is a subclass's."""
 
     database: Database
     """The server and the database."""
-    owner: Owner
-    """Whose lines they have."""
-    content: Content
-    """What holds the lines."""
+    pipeline: Pipeline
+    """Whose lines they are: it keeps them."""
+    ledger_id: str
+    """The ledger that decides which lines are shown."""
+
+    noun: ClassVar[str]
+    """What the comment of the tables says that they have."""
 
     @property
     def view(self) -> str:
-        """The view that readers use."""
-        return self.content.view
+        """The view by which readers know the live sets; safe in statements."""
+        return str(self.pipeline.rows_view)
 
     @property
     def sets(self) -> str:
         """The table of sets."""
         return self.view + SETS_SUFFIX
 
-    def is_prepared(self) -> bool:
-        """Whether tables and view are there, the owner's, and as they are to be.
+    @property
+    def owner(self) -> str:
+        """Whose lines they are, as the tables or the folder say themselves."""
+        return f"pipeline {self.pipeline.name}, ledger {self.ledger_id}"
+
+    # --- what holds the lines
+
+    @property
+    @abstractmethod
+    def version(self) -> str:
+        """Of the view: with another one it is made again."""
+
+    @abstractmethod
+    def view_statement(self) -> str:
+        """The statement that creates or replaces the view of live sets."""
+
+    @property
+    @abstractmethod
+    def remedy(self) -> str:
+        """What to do when :meth:`lacks` names something."""
+
+    @abstractmethod
+    def lacks(self, tx: Transaction) -> str:
+        """What else is needed and is not there, as a phrase; '' when all is.
 
         Raises:
-            ConfigError: The folder of the lines is another pipeline's.
+            ConfigError: It is another pipeline's.
         """
-        with self.database.transaction(read_only=True) as tx:
-            return self._is_prepared(tx)
+
+    @abstractmethod
+    def prepare_else(self, tx: Transaction, kept: Sequence[SetPlace] | None) -> None:
+        """Create what else is needed; what is there is left as it is.
+
+        Args:
+            tx: An open transaction.
+            kept: The latest live sets with lines, if the ledger has segments with lines; else None.
+
+        Raises:
+            ConfigError: It is another pipeline's, or the lines so far must be elsewhere.
+        """
+
+    def tables(self) -> Mapping[str, str]:
+        """The statements that create the tables beside that of the sets, by name."""
+        return {}
+
+    # --- the tables
 
     def check(self) -> None:
         """Raise unless tables and view are there, the owner's, and as they are to be.
@@ -82,21 +152,19 @@ class SetTables:
             self._check_owner(there)
             if not self._is_whole(there):
                 raise SchemaError(
-                    f"the view {self.view} of the lines of pipeline {self.owner.pipeline} is not "
+                    f"the view {self.view} of the lines of pipeline {self.pipeline.name} is not "
                     "there, or is to be made again",
                     next_step="tally migrate",
                 )
-            if lacking := self.content.lacks(tx):
+            if lacking := self.lacks(tx):
                 raise SchemaError(
-                    f"pipeline {self.owner.pipeline} keeps its lines in {self.view}, and {lacking}",
-                    next_step=self.content.remedy,
+                    f"pipeline {self.pipeline.name} keeps its lines in {self.view}, and {lacking}",
+                    next_step=self.remedy,
                 )
 
     def is_moved(self) -> bool:
         """Whether the lines so far are in another place than they are to be."""
-        with self.database.transaction(read_only=True) as tx:
-            there = self._there(tx)
-        return self.sets in there and self.content.is_moved(there[self.sets][1])
+        return False
 
     def prepare(self, *, has_lines: bool) -> None:
         """Create tables and view, or change the view.
@@ -113,23 +181,23 @@ class SetTables:
             there = self._there(tx)
             self._check_owner(there)
             if has_lines and self.sets not in there:
-                tables = " and ".join([*self.content.tables(), self.sets])
+                tables = " and ".join([*self.tables(), self.sets])
+                server = self.database.settings
                 raise ConfigError(
-                    f"pipeline {self.owner.pipeline} has kept lines, and there is no {self.sets} "
-                    f"in database {self.database.settings.database} of "
-                    f"{self.database.settings.host}",
-                    next_step=f"set [{self.database.settings.section}] back to the server that has "
-                    f"them, or copy {tables} there",
+                    f"pipeline {self.pipeline.name} has kept lines, and there is no {self.sets} "
+                    f"in database {server.database} of {server.host}",
+                    next_step=f"set [{server.section}] back to the server that has them, or copy "
+                    f"{tables} there",
                 )
             if self.sets in there:
                 self._add_columns(tx)
             # Before the rest, as it may refuse; what was created by then cannot be taken back.
-            self.content.prepare(tx, self.sets, self._latest(tx) if has_lines else None)
+            self.prepare_else(tx, self._latest(tx) if has_lines else None)
             added = ", ".join(_ADDED.values())
             tx.execute(_SETS.format(sets=self.sets, added=added, comment=comment))
-            for statement in self.content.tables().values():
+            for statement in self.tables().values():
                 tx.execute(statement)
-            tx.execute(self.content.view_statement(self.sets))
+            tx.execute(self.view_statement())
             # Last, as it says that all else is there.
             tx.execute(f"alter table `{self.sets}` comment = '{comment}'")
 
@@ -151,11 +219,6 @@ class SetTables:
             if name not in have:
                 tx.execute(f"alter table `{self.sets}` add column {column}")
 
-    def _packet_bytes(self) -> int:
-        """The longest statement that the server takes."""
-        with self.database.transaction(read_only=True) as tx:
-            return int(tx.scalar("select @@max_allowed_packet"))
-
     def _lock(self, tx: Transaction, set_id: int, *states: str) -> None:
         """Lock a set against being dropped until the transaction ends.
 
@@ -176,15 +239,15 @@ class SetTables:
 
     @property
     def _owned(self) -> str:
-        return f"{self.content.noun} of {self.owner.name}"
+        return f"{self.noun} of {self.owner}"
 
     @property
     def _comment(self) -> str:
         """Of the table of sets: whose lines they are, and how the view was made."""
-        return f"{self._owned}, {self.content.version}"
+        return f"{self._owned}, {self.version}"
 
     def _is_prepared(self, tx: Transaction) -> bool:
-        return self._is_whole(self._there(tx)) and not self.content.lacks(tx)
+        return self._is_whole(self._there(tx)) and not self.lacks(tx)
 
     def _is_whole(self, there: Mapping[str, tuple[str, str]]) -> bool:
         return len(there) == len(self._names) and there[self.sets][1] == self._comment
@@ -200,7 +263,7 @@ class SetTables:
 
     @property
     def _names(self) -> tuple[str, ...]:
-        return self.view, self.sets, *self.content.tables()
+        return self.view, self.sets, *self.tables()
 
     def _check_owner(self, there: Mapping[str, tuple[str, str]]) -> None:
         for name, (kind, comment) in there.items():
@@ -211,7 +274,7 @@ class SetTables:
                 wrong = f"says that it has {comment or 'something else'}"
             if wrong:
                 raise ConfigError(
-                    f"pipelines.{self.owner.pipeline}.rows_table = {self.view!r}: {name} exists "
-                    f"and {wrong}; this is ledger {self.owner.ledger_id}",
+                    f"pipelines.{self.pipeline.name}.rows_table = {self.view!r}: {name} exists "
+                    f"and {wrong}; this is ledger {self.ledger_id}",
                     next_step="name a view that does not exist yet; tally migrate creates it",
                 )

@@ -113,8 +113,8 @@ def record_line_set(
     batch: Batch,
     totals: Mapping[TopicPartition, SegmentTotals],
     kept: LineSet | None,
-) -> None:
-    """Make a set that of the batch's only segment.
+) -> LineSet:
+    """Make a set that of the batch's only segment; returns it.
 
     Raises:
         DataLossError: There is none, or it has not the lines that were counted.
@@ -130,6 +130,7 @@ def record_line_set(
         "update segment set row_set = %s where segment_id = %s", (kept.set_id, segment.segment_id)
     )
     tx.execute("insert into row_outbox (segment_id) values (%s)", (segment.segment_id,))
+    return kept
 
 
 def standings(tx: Transaction, segment_ids: Sequence[int]) -> dict[int, Standing]:

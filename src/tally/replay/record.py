@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from tally.context import Context
-from tally.deliveries.kept_lines import delivery_of
 from tally.errors import PreviewOutdatedError, ReplayRefusedError
 from tally.ledger import batches, positions, replays
 from tally.ledger.batches import Requester
+from tally.ledger.line_sets import record_rows_view
 from tally.ledger.tables import tables_of
 from tally.model import Batch, KnownTopic, OffsetRange
 from tally.mysql.transactions import Transaction
@@ -126,7 +126,7 @@ def request_replay(ctx: Context, preview: Preview, *, reason: str) -> Requested:
         if plan_against(tx, pipeline, known, snapshot, preview.plan.asked) != preview.plan:
             raise PreviewOutdatedError(pipeline.name)
         _check_not_open(tx, pipeline.name, known, preview)
-        delivery_of(ctx, pipeline).record(tx, tables_of(tx, pipeline.name))
+        record_rows_view(tx, tables_of(tx, pipeline.name), pipeline)
         replay_id, batch_ids = replays.insert_replay(
             tx,
             pipeline.name,

@@ -5,7 +5,8 @@ from contextlib import suppress
 from tally.config.names import RESERVED_TABLES
 from tally.config.settings import Settings
 from tally.context import results_database
-from tally.deliveries.set_store import SetStore, store_by
+from tally.deliveries.kept_lines import open_store
+from tally.deliveries.set_store import SetStore
 from tally.errors import ConfigError, SchemaError, TallyError
 from tally.ledger.line_sets import has_lines
 from tally.ledger.schema import check_version
@@ -111,17 +112,17 @@ def _missing_rows(database: Database, settings: Settings, name: str) -> list[str
     if view is None:
         return []
     try:
-        store = _store(database, settings, name)
-        is_there = store is not None and store.is_prepared()
-    except SchemaError:  # there is no database yet, or no ledger
-        is_there = False
-    return [] if is_there else [f"view {view} of the lines of {name}"]
+        _store(database, settings, name).check()
+    except SchemaError:  # also of a database or a ledger that is not there yet
+        return [f"view {view} of the lines of {name}"]
+    return []
 
 
 def _prepare_rows(database: Database, settings: Settings, name: str) -> list[str]:
     """Make the view of a pipeline's lines, and the tables behind it."""
     lacking = _missing_rows(database, settings, name)
-    if lacking and (store := _store(database, settings, name)):
+    if lacking:
+        store = _store(database, settings, name)
         with database.transaction(read_only=True) as tx:
             keeps = has_lines(tx, name)
             if store.is_moved():
@@ -131,5 +132,5 @@ def _prepare_rows(database: Database, settings: Settings, name: str) -> list[str
     return lacking
 
 
-def _store(database: Database, settings: Settings, name: str) -> SetStore | None:
-    return store_by(database, results_database(settings) or database, settings.pipeline(name))
+def _store(database: Database, settings: Settings, name: str) -> SetStore:
+    return open_store(database, results_database(settings) or database, settings.pipeline(name))

@@ -3,13 +3,15 @@
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from tally.aggregates.counts import KeptLine
 from tally.config.names import KEPT_SUFFIX
-from tally.deliveries.content import Content, Found, Run, SetPlace
+from tally.deliveries.line_writer import LineWriter
+from tally.deliveries.set_store import KeptSet, SetStore
+from tally.deliveries.set_tables import SetPlace
 from tally.errors import ConfigError, StatementError
 from tally.mysql.transactions import Transaction
 from tally.packaged import packaged
@@ -49,8 +51,6 @@ _COMMENT: Final = "comment 'Writes lines of an open set; the same lines again ch
 """In the procedure's text: in its place stands whose lines they are."""
 
 _DELETED_AT_ONCE: Final = 10_000
-_ROWS_AT_ONCE: Final = 5_000
-_BYTES_AT_ONCE: Final = 8 * 2**20
 
 # Escaping may double a value; each line has words of its own in a statement.
 _ESCAPED: Final = 2
@@ -58,15 +58,10 @@ _WORDS: Final = 1_024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RowContent(Content):
+class RowSets(SetStore):
     """The lines are rows; of lines with the same key the view has the first one."""
 
     noun: ClassVar[str] = "lines"
-
-    row_key: Sequence[str] = ()
-    """The fields of the key; empty for all lines."""
-    procedure: str | None = None
-    """The stored procedure that writes the rows; None when statements do."""
 
     @property
     def kept(self) -> str:
@@ -76,18 +71,18 @@ class RowContent(Content):
     @property
     def version(self) -> str:
         """Of the view, by its key."""
-        fields = json.dumps(sorted(self.row_key)).encode()
-        key = hashlib.sha256(fields).hexdigest()[:16] if self.row_key else "none"
+        fields = json.dumps(sorted(self.pipeline.row_key)).encode()
+        key = hashlib.sha256(fields).hexdigest()[:16] if self.pipeline.row_key else "none"
         return f"view {_VERSION}, key {key}"
 
     def tables(self) -> Mapping[str, str]:
         """The table of rows."""
         return {self.kept: _KEPT.format(kept=self.kept)}
 
-    def view_statement(self, sets: str) -> str:
+    def view_statement(self) -> str:
         """The view of rows of live sets."""
-        names = {"view": self.view, "kept": self.kept, "sets": sets}
-        first = _FIRST_OF_KEY.format(**names) if self.row_key else ""
+        names = {"view": self.view, "kept": self.kept, "sets": self.sets}
+        first = _FIRST_OF_KEY.format(**names) if self.pipeline.row_key else ""
         return _VIEW.format(**names, first=first)
 
     def lacks(self, tx: Transaction) -> str:
@@ -96,48 +91,70 @@ class RowContent(Content):
         Raises:
             ConfigError: It was made for another pipeline.
         """
-        if self.procedure is None:
+        procedure = self.pipeline.procedure
+        if procedure is None:
             return ""
         found = tx.scalar(
             "select routine_comment from information_schema.routines"
             " where routine_schema = database() and routine_type = 'PROCEDURE'"
             " and routine_name = %s",
-            (self.procedure,),
+            (procedure,),
         )
         if found is None:
-            return f"the procedure {self.procedure} is not there, or this user may not call it"
+            return f"the procedure {procedure} is not there, or this user may not call it"
         comment = str(found)
-        if comment.startswith(_MADE_BY_TALLY) and comment != self._comment:
+        # One without such a comment is the database's own.
+        if comment.startswith(_MADE_BY_TALLY) and comment != f"{_MADE_BY_TALLY}{self.owner}":
             raise ConfigError(
-                f"pipelines.{self.owner.pipeline}.row_procedure = {self.procedure!r}: it was made "
-                f"for {comment.removeprefix(_MADE_BY_TALLY)}, whose tables it writes to",
+                f"pipelines.{self.pipeline.name}.row_procedure = {procedure!r}: it was made for "
+                f"{comment.removeprefix(_MADE_BY_TALLY)}, whose tables it writes to",
                 next_step="name a procedure that does not exist yet; tally migrate creates it",
             )
         return ""
 
     @property
-    def _comment(self) -> str:
-        """Of a procedure that Tally makes; one without such a comment is the database's own."""
-        return f"{_MADE_BY_TALLY}{self.owner.name}"
-
-    @property
     def remedy(self) -> str:
         """The procedure is created by a migration."""
-        return f"tally migrate, or: grant execute on procedure {self.procedure} to this user"
+        return (
+            f"tally migrate, or: grant execute on procedure {self.pipeline.procedure} to this user"
+        )
 
-    def prepare(self, tx: Transaction, sets: str, kept: Sequence[SetPlace] | None) -> None:  # noqa: ARG002
+    def prepare_else(self, tx: Transaction, kept: Sequence[SetPlace] | None) -> None:  # noqa: ARG002
         """Create the procedure; an existing one is the database's own and stays."""
-        if self.procedure is not None and self.lacks(tx):
+        if self.lacks(tx):
             text = packaged("sql/procedures/keep_lines.sql").read_text()
-            names = {"keep_lines": self.procedure, "kept_lines": self.kept, "line_sets": sets}
+            names = {
+                "keep_lines": self.pipeline.procedure,
+                "kept_lines": self.kept,
+                "line_sets": self.sets,
+            }
             for name, own in names.items():
                 text = text.replace(f"`{name}`", f"`{own}`")
-            tx.execute(text.replace(_COMMENT, f"comment '{self._comment}'"))
+            tx.execute(text.replace(_COMMENT, f"comment '{_MADE_BY_TALLY}{self.owner}'"))
 
-    def writer(self, place: SetPlace, run_locked: Run, packet_bytes: int) -> "_RowWriter":
+    def writer(self, place: SetPlace) -> LineWriter:
         """What writes rows of an open set; the same rows again change nothing."""
-        put = self._insert if self.procedure is None else self._call
-        return _RowWriter(self, place, run_locked, packet_bytes, put)
+        return _RowWriter(self, place)
+
+    def put(self, tx: Transaction, place: SetPlace, lines: Sequence[KeptLine]) -> None:
+        """Write lines in as many statements as the server needs.
+
+        Raises:
+            StatementError: A line is longer than it takes: it would end the connection, which would
+                look as if it were down.
+        """
+        packet_bytes = int(tx.scalar("select @@max_allowed_packet"))
+        write = self._insert if self.pipeline.procedure is None else self._call
+        for part in _parts(lines, packet_bytes):
+            if (needed := _statement_bytes(part)) > packet_bytes:
+                raise StatementError(
+                    f"the record at offset {part[0].offset} of {place.topic}/{place.partition_id} "
+                    f"has {len(part[0].value or b''):,} bytes and may need {needed:,} in a "
+                    f"statement; max_allowed_packet of the server of {self.view} is "
+                    f"{packet_bytes:,}",
+                    next_step="raise max_allowed_packet on that server, and run it again",
+                )
+            write(tx, place.set_id, part)
 
     def _insert(self, tx: Transaction, set_id: int, lines: Sequence[KeptLine]) -> None:
         # Only with a parameter for each value the driver sends several rows in one statement.
@@ -158,80 +175,58 @@ class RowContent(Content):
             }
             for line in lines
         ]
-        tx.execute(f"call `{self.procedure}`(%s, %s)", (set_id, json.dumps(sent)))
+        tx.execute(f"call `{self.pipeline.procedure}`(%s, %s)", (set_id, json.dumps(sent)))
 
     def count(self, tx: Transaction, place: SetPlace) -> int:
         """How many rows a set has."""
         statement = f"select count(*) from `{self.kept}` where set_id = %s"
         return int(tx.scalar(statement, (place.set_id,)))
 
-    def find(self, tx: Transaction, places: Sequence[SetPlace]) -> Mapping[int, Found]:
+    def find(self, tx: Transaction, places: Sequence[SetPlace]) -> list[KeptSet]:
         """The rows of some sets by minute."""
-        rows = tx.rows(
+        minutes: dict[int, dict[str, int]] = {place.set_id: {} for place in places}
+        for row in tx.rows(
             "select set_id, cast(log_time as char) as log_time, count(*) as `rows`"
             f" from `{self.kept}` where set_id in %s group by set_id, log_time",
-            ([place.set_id for place in places],),
-        )
-        minutes: dict[int, dict[str, int]] = {}
-        for row in rows:
-            minutes.setdefault(row["set_id"], {})[row["log_time"]] = row["rows"]
-        return {set_id: Found(minutes=of) for set_id, of in minutes.items()}
+            (list(minutes),),
+        ):
+            minutes[row["set_id"]][row["log_time"]] = row["rows"]
+        return [KeptSet(place=place, minutes=minutes[place.set_id]) for place in places]
 
-    def delete(self, place: SetPlace, run: Run) -> None:
+    def delete(self, place: SetPlace) -> None:
         """Delete the rows of a dropped set, some at a time."""
         statement = f"delete from `{self.kept}` where set_id = %s limit {_DELETED_AT_ONCE}"
-        while run(lambda tx: tx.execute(statement, (place.set_id,))):
+        while self._until_answered(lambda tx: tx.execute(statement, (place.set_id,))):
             pass
 
 
-@dataclass(frozen=True, slots=True)
-class _RowWriter:
-    """Writes rows under the lock of their set."""
+class _RowWriter(LineWriter):
+    """Writes rows under the lock of their set; each part is committed by itself."""
 
-    content: RowContent
-    place: SetPlace
-    run_locked: Run
-    packet_bytes: int
-    put: Callable[[Transaction, int, Sequence[KeptLine]], None]
+    lines_at_once: ClassVar[int] = 5_000
+    bytes_at_once: ClassVar[int] = 8 * 2**20
 
-    @property
-    def lines_at_once(self) -> int:
-        return _ROWS_AT_ONCE
-
-    @property
-    def bytes_at_once(self) -> int:
-        return min(_BYTES_AT_ONCE, self.packet_bytes // (2 * _ESCAPED))
+    def __init__(self, store: RowSets, place: SetPlace) -> None:
+        super().__init__(place, store.seal)
+        self._store = store
 
     def write(self, lines: Sequence[KeptLine]) -> None:
-        if sum(map(_statement_bytes, lines)) <= self.packet_bytes:
-            self.run_locked(lambda tx: self.put(tx, self.place.set_id, lines))
-        elif len(lines) > 1:
-            half = len(lines) // 2
-            self.write(lines[:half])
-            self.write(lines[half:])
-        else:
-            self._refuse(lines[0])
-
-    def close(self) -> None:
-        """Nothing: each part was committed."""
-
-    def discard(self) -> None:
-        """Nothing: whoever has dropped the set deletes its rows."""
-
-    def _refuse(self, line: KeptLine) -> None:
-        """Raise before the server ends the connection, which would look as if it were down."""
-        raise StatementError(
-            f"the record at offset {line.offset} of {self.place.topic}/{self.place.partition_id} "
-            f"has {len(line.value or b''):,} bytes and may need {_statement_bytes(line):,} in a "
-            f"statement; max_allowed_packet of the server of {self.content.view} is "
-            f"{self.packet_bytes:,}",
-            next_step="raise max_allowed_packet on that server, and run it again",
-        )
+        self._store.run_locked(self._place, lambda tx: self._store.put(tx, self._place, lines))
 
 
-def _statement_bytes(line: KeptLine) -> int:
-    """How many bytes a line may need in a statement."""
-    return _ESCAPED * len(line.value or b"") + _WORDS
+def _parts(lines: Sequence[KeptLine], packet_bytes: int) -> Iterator[Sequence[KeptLine]]:
+    """The lines, divided until a statement of each part has not too many bytes, or one line."""
+    if len(lines) > 1 and _statement_bytes(lines) > packet_bytes:
+        half = len(lines) // 2
+        yield from _parts(lines[:half], packet_bytes)
+        yield from _parts(lines[half:], packet_bytes)
+    else:
+        yield lines
+
+
+def _statement_bytes(lines: Sequence[KeptLine]) -> int:
+    """How many bytes lines may need in a statement."""
+    return sum(_ESCAPED * len(line.value or b"") + _WORDS for line in lines)
 
 
 def _base64(value: bytes | None) -> str | None:

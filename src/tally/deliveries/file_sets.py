@@ -8,10 +8,10 @@ and by a list beside the files that follows it.
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -19,8 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tally.aggregates.counts import KeptLine
-from tally.deliveries.content import Content, Found, Run, SetPlace
 from tally.deliveries.folder import OPEN, Folder, opened
+from tally.deliveries.line_writer import LineWriter
+from tally.deliveries.set_store import KeptSet, SetStore
+from tally.deliveries.set_tables import SetPlace
 from tally.errors import ConfigError
 from tally.mysql.transactions import Transaction
 
@@ -54,32 +56,32 @@ _VIEW: Final = """
 _VERSION: Final = 2
 """Of the view; another one is another comment, so that the view is made again."""
 
-_LINES_AT_ONCE: Final = 50_000
-_BYTES_AT_ONCE: Final = 32 * 2**20
 _ASKED_AT_ONCE: Final = 1_000
 _READERS: Final = 16
 """Files that an audit reads at a time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FileContent(Content):
+class FileSets(SetStore):
     """The lines are Parquet files below a folder."""
-
-    url: str
-    """The folder, as ``file:///srv/lines`` or ``s3://bucket/lines``; safe in statements."""
 
     noun: ClassVar[str] = "files"
     # A query that has begun reads the files that it has found.
     kept_s: ClassVar[int] = 3_600
 
     @property
+    def url(self) -> str:
+        """The folder, as ``file:///srv/lines`` or ``s3://bucket/lines``; safe in statements."""
+        return str(self.pipeline.files_url)
+
+    @property
     def version(self) -> str:
         """Of the view, which has the addresses of files."""
         return f"view {_VERSION}, {self.url}"
 
-    def view_statement(self, sets: str) -> str:
+    def view_statement(self) -> str:
         """The view of live files."""
-        return _VIEW.format(view=self.view, sets=sets, url=self.url)
+        return _VIEW.format(view=self.view, sets=self.sets, url=self.url)
 
     @property
     def remedy(self) -> str:
@@ -96,51 +98,58 @@ class FileContent(Content):
             ConfigError: It says that it is another's.
         """
         with opened(self.url) as folder:
-            try:
-                named = json.loads(folder.read(_OWNER))["files_of"]
-            except FileNotFoundError:
-                return f"{self.url} has no {_OWNER}, which says whose folder it is"
-            except (ValueError, LookupError, TypeError):
-                return f"{self.url}/{_OWNER} does not say whose folder it is"
-        if named != self.owner.name:
+            told = folder.read(_OWNER)
+        if told is None:
+            return f"{self.url} has no {_OWNER}, which says whose folder it is"
+        try:
+            named = json.loads(told)["files_of"]
+        except (ValueError, LookupError, TypeError):
+            return f"{self.url}/{_OWNER} does not say whose folder it is"
+        if named != self.owner:
             raise ConfigError(
                 f"{self.url}/{_OWNER} says that the folder has files of {named}; this is "
-                f"{self.owner.name}",
-                next_step=f"give pipelines.{self.owner.pipeline}.files_url a folder of its own",
+                f"{self.owner}",
+                next_step=self._own_folder,
             )
         return ""
 
-    def is_moved(self, comment: str) -> bool:
+    def is_moved(self) -> bool:
         """Whether the files so far are in another folder."""
-        return not comment.endswith(f", {self.url}")
+        with self.database.transaction(read_only=True) as tx:
+            there = self._there(tx)
+        return self.sets in there and not there[self.sets][1].endswith(f", {self.url}")
 
-    def prepare(self, tx: Transaction, sets: str, kept: Sequence[SetPlace] | None) -> None:  # noqa: ARG002
+    def prepare_else(self, tx: Transaction, kept: Sequence[SetPlace] | None) -> None:
         """Create the folder, with a file that says whose it is."""
-        if not self.lacks(tx):
-            with opened(self.url) as folder:
-                folder.delete(LIST)  # it may have the addresses of another place
-            return
+        is_lacking = self.lacks(tx)
         with opened(self.url) as folder:
+            if not is_lacking:
+                folder.delete(LIST)  # it may have the addresses of another place
+                return
             if kept is not None:
                 self._check_files(folder, kept)
             elif any(_set_of(path) is not None for path in folder.list(_LINES)):
                 raise ConfigError(
                     f"{self.url} has files of lines already, and nothing says whose they are",
-                    next_step=f"give pipelines.{self.owner.pipeline}.files_url a folder of its own",
+                    next_step=self._own_folder,
                 )
-            folder.put(_OWNER, json.dumps({"files_of": self.owner.name}).encode())
+            folder.put(_OWNER, json.dumps({"files_of": self.owner}).encode())
+
+    @property
+    def _own_folder(self) -> str:
+        return f"give pipelines.{self.pipeline.name}.files_url a folder of its own"
 
     def _check_files(self, folder: Folder, kept: Sequence[SetPlace]) -> None:
         """Raise unless a folder that does not say whose it is has the files of live sets."""
         if not kept or not all(folder.has(_path(place)) for place in kept):
             raise ConfigError(
-                f"pipeline {self.owner.pipeline} has kept lines in files, and {self.url} has "
+                f"pipeline {self.pipeline.name} has kept lines in files, and {self.url} has "
                 f"neither {_OWNER} nor these files",
-                next_step=f"set pipelines.{self.owner.pipeline}.files_url back, or copy the whole "
+                next_step=f"set pipelines.{self.pipeline.name}.files_url back, or copy the whole "
                 "folder there",
             )
 
-    def writer(self, place: SetPlace, run_locked: Run, packet_bytes: int) -> "_FileWriter":  # noqa: ARG002
+    def writer(self, place: SetPlace) -> LineWriter:
         """What writes the file of an open set; without lines there is none."""
         return _FileWriter(self, place)
 
@@ -153,32 +162,30 @@ class FileContent(Content):
             except FileNotFoundError:
                 return 0
 
-    def find(self, tx: Transaction, places: Sequence[SetPlace]) -> Mapping[int, Found]:  # noqa: ARG002
+    def find(self, tx: Transaction, places: Sequence[SetPlace]) -> list[KeptSet]:  # noqa: ARG002
         """The lines of some sets by minute."""
         with opened(self.url) as folder, ThreadPoolExecutor(_READERS) as pool:
-            found = pool.map(partial(_found, folder), places)
-            return {place.set_id: one for place, one in zip(places, found, strict=True)}
+            return list(pool.map(partial(_found, folder), places))
 
-    def delete(self, place: SetPlace, run: Run) -> None:  # noqa: ARG002
+    def delete(self, place: SetPlace) -> None:
         """Delete the file of a dropped set."""
         with opened(self.url) as folder:
             for path in (_path(place), _open_path(place)):
                 folder.delete(path)
 
-    def inform_readers(self, live: Callable[[], Iterator[SetPlace]]) -> None:
+    def inform_readers(self) -> None:
         """Write the list of live files, if it has changed."""
-
-        def wanted() -> bytes:
-            return "".join(f"{self.url}/{_path(place)}\n" for place in live()).encode()
-
         with opened(self.url) as folder:
-            listed = wanted()
-            while listed != folder.read_if_any(LIST):
+            listed = self._list()
+            while listed != folder.read(LIST):
                 folder.put(LIST, listed)
                 # Another one may have written a newer list since this one was asked for.
-                listed = wanted()
+                listed = self._list()
 
-    def delete_orphans(self, known: Callable[[Sequence[int]], set[int]]) -> int:
+    def _list(self) -> bytes:
+        return "".join(f"{self.url}/{_path(place)}\n" for place in self.live()).encode()
+
+    def delete_orphans(self) -> int:
         """Delete the files of sets that are not there any more.
 
         A set is there before its file is begun, and the files are listed before sets are asked for.
@@ -193,7 +200,7 @@ class FileContent(Content):
             ]
             for at in range(0, len(of_sets), _ASKED_AT_ONCE):
                 some = of_sets[at : at + _ASKED_AT_ONCE]
-                there = known([set_id for set_id, _ in some])
+                there = self.known([set_id for set_id, _ in some])
                 for set_id, path in some:
                     if set_id not in there:
                         folder.delete(path)
@@ -201,25 +208,20 @@ class FileContent(Content):
         return len(deleted)
 
 
-@dataclass(slots=True)
-class _FileWriter:
+class _FileWriter(LineWriter):
     """Writes the file of a set, some lines at a time."""
 
-    content: FileContent
-    place: SetPlace
-    _parquet: Any = field(default=None, init=False)
-    _stream: Any = field(default=None, init=False)
+    lines_at_once: ClassVar[int] = 50_000
+    bytes_at_once: ClassVar[int] = 32 * 2**20
+    _parquet: Any = None
+    _stream: Any = None
 
-    @property
-    def lines_at_once(self) -> int:
-        return _LINES_AT_ONCE
-
-    @property
-    def bytes_at_once(self) -> int:
-        return _BYTES_AT_ONCE
+    def __init__(self, store: FileSets, place: SetPlace) -> None:
+        super().__init__(place, store.seal)
+        self._store = store
 
     def write(self, lines: Sequence[KeptLine]) -> None:
-        place, count = self.place, len(lines)
+        place, count = self._place, len(lines)
         columns = [
             pa.array([place.topic] * count),
             pa.array([place.topic_id] * count),
@@ -230,7 +232,7 @@ class _FileWriter:
             pa.array([place.segment_id] * count, pa.int64()),
             pa.array([place.batch_id] * count, pa.int64()),
         ]
-        with opened(self.content.url) as folder:
+        with opened(self._store.url) as folder:
             if self._parquet is None:
                 self._stream = folder.create(self._begun(folder))
                 self._parquet = pq.ParquetWriter(
@@ -241,45 +243,44 @@ class _FileWriter:
     def close(self) -> None:
         if self._parquet is None:
             return
-        with opened(self.content.url) as folder:
+        with opened(self._store.url) as folder:
             self._parquet.close()
             self._stream.close()
             # Deleted with a dropped set: sealing it will say so.
             with suppress(FileNotFoundError):
-                folder.finish(self._begun(folder), _path(self.place))
+                folder.finish(self._begun(folder), _path(self._place))
 
     def discard(self) -> None:
         if self._stream is not None:
             with suppress(OSError):  # the disk may be full
                 self._stream.close()
-        with opened(self.content.url) as folder:
-            folder.delete(_path(self.place))
-            folder.delete(_open_path(self.place))
+        self._store.delete(self._place)
 
     def _begun(self, folder: Folder) -> str:
-        return _open_path(self.place) if folder.is_local else _path(self.place)
+        return _open_path(self._place) if folder.is_local else _path(self._place)
 
 
-def _found(folder: Folder, place: SetPlace) -> Found:
+def _found(folder: Folder, place: SetPlace) -> KeptSet:
     """The lines of a file by minute, or what is wrong with it."""
     minutes: Counter[str] = Counter()
+    trouble = ""
     try:
         file = folder.open(_path(place))
     except FileNotFoundError:
-        return Found(minutes={})
+        return KeptSet(place=place, minutes={})
     with file:
         try:
             parquet = pq.ParquetFile(file, page_checksum_verification=True)
             if not parquet.schema_arrow.equals(_SCHEMA):
-                trouble = "has other columns than those that Tally writes"
-                return Found(minutes={}, trouble=f"its file {_path(place)} {trouble}")
+                trouble = f"its file {_path(place)} has other columns than those that Tally writes"
+                return KeptSet(place=place, minutes={}, trouble=trouble)
             for batch in parquet.iter_batches(columns=["log_time"]):
                 for group in batch.column(0).value_counts().to_pylist():
                     minutes[f"{group['values']:%Y-%m-%d %H:%M:%S}"] += group["counts"]
         # Most damage is an OSError to PyArrow; a null is no time.
         except (OSError, TypeError, pa.ArrowException) as error:
-            return Found(minutes={}, trouble=f"its file {_path(place)} cannot be read: {error}")
-    return Found(minutes=minutes)
+            trouble = f"its file {_path(place)} cannot be read: {error}"
+    return KeptSet(place=place, minutes={} if trouble else minutes, trouble=trouble)
 
 
 def _path(place: SetPlace) -> str:
