@@ -26,26 +26,6 @@ DENIED = (
     KafkaError.GROUP_AUTHORIZATION_FAILED,
 )
 
-_LEADER_MOVING = (
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.OFFSET_NOT_AVAILABLE,
-    KafkaError.REPLICA_NOT_AVAILABLE,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-)
-
-_COORDINATOR_MOVING = (
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-)
-
-_MOVING = (
-    (_LEADER_MOVING, "the partition has a leader"),
-    (_COORDINATOR_MOVING, "the group has a coordinator"),
-)
-
 
 class MovingError(KafkaUnavailableError):
     """The broker that could answer is being chosen, or has changed; it is a matter of moments.
@@ -53,10 +33,6 @@ class MovingError(KafkaUnavailableError):
     It is a partition's leader, or a consumer group's coordinator, which the first group of a
     cluster does not have at once.
     """
-
-
-class KafkaFaultError(KafkaUnavailableError):
-    """The settings and the brokers' listener do not fit; waiting for an answer does not help."""
 
 
 class TopicExistsError(KafkaUnavailableError):
@@ -67,51 +43,66 @@ class UnknownTopicError(KafkaUnavailableError):
     """Kafka does not know the topic or the partition, or not at this moment."""
 
 
+_UNKNOWN: Final = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - librdkafka's local errors
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - librdkafka's local errors
+)
+_MOVING: Final = (
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
+_NEXT_OF_MOVING: Final = "run it again once the partition has a leader, and the group a coordinator"
+_OF_CODE: Final = {
+    **dict.fromkeys(_UNKNOWN, (UnknownTopicError, "")),
+    **dict.fromkeys(_MOVING, (MovingError, _NEXT_OF_MOVING)),
+    KafkaError.TOPIC_ALREADY_EXISTS: (TopicExistsError, ""),
+}
+"""Answers that have an error of their own, and what to do next."""
+
+
 def translate(
-    servers: str, operation: str, error: KafkaError, connection: KafkaError | None, timeout_s: float
+    settings: KafkaSettings, operation: str, error: KafkaError, connection: KafkaError | None = None
 ) -> TallyError:
     """Kafka's error as one of Tally's.
 
     Args:
-        servers: The bootstrap servers that were asked.
+        settings: How the brokers were to be reached.
         operation: What was asked, as a verb phrase: ``list offsets``.
         error: The answer.
         connection: What is wrong with the client's connections; None without an error.
-        timeout_s: How long an answer was waited for.
     """
-    if error.code() in {
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - librdkafka's local errors
-        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - librdkafka's local errors
-    }:
-        return UnknownTopicError(f"Kafka could not {operation}: {error.str()}")
-    if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-        return TopicExistsError(f"Kafka could not {operation}: {error.str()}")
-    for moving, awaited in _MOVING:
-        if error.code() in moving:
-            return MovingError(
-                f"Kafka ({servers}) could not {operation}: {error.str()}",
-                next_step=f"run it again once {awaited}",
-            )
+    failed = f"Kafka ({settings.bootstrap_servers}) could not {operation}"
+    if error.code() in _OF_CODE:
+        kind, next_step = _OF_CODE[error.code()]
+        return kind(f"{failed}: {error.str()}", next_step=next_step)
     refusal = next((e for e in (error, connection) if e and e.code() in DENIED), None)
-    if refusal is not None:
-        denied = AccessDeniedError(
-            f"Kafka ({servers}) could not {operation}: {refusal.str()}",
-            next_step="check kafka.sasl_username, its password and its ACLs",
-        )
-        if refusal.code() in _LOGIN_REFUSED:
-            denied.credentials = ("kafka.sasl_username", "kafka.sasl_password")
-        return denied
-    return unavailable(servers, error.str(), connection, timeout_s)
+    if refusal is None:
+        return unavailable(settings, error.str(), connection)
+    denied = AccessDeniedError(
+        f"{failed}: {refusal.str()}",
+        next_step="check kafka.sasl_username, its password and its ACLs",
+    )
+    if refusal.code() in _LOGIN_REFUSED:
+        denied.credentials = ("kafka.sasl_username", "kafka.sasl_password")
+    return denied
 
 
 def unavailable(
-    servers: str, cause: str, connection: KafkaError | None, timeout_s: float
+    settings: KafkaSettings, cause: str, connection: KafkaError | None
 ) -> KafkaUnavailableError:
     """The error of a request without an answer; arguments as for :func:`translate`."""
     because = f": {connection.str()}" if connection else ""
     return KafkaUnavailableError(
-        f"Kafka ({servers}) did not answer within {timeout_s:g} s: {cause}{because}"
+        f"Kafka ({settings.bootstrap_servers}) did not answer within "
+        f"{settings.request_timeout_s:g} s: {cause}{because}"
     )
 
 
@@ -121,7 +112,7 @@ def more_telling(before: KafkaError | None, now: KafkaError) -> KafkaError:
     A refusal before anything else, as trying again does not help; a cause before the statement that
     no broker is left; else the later one.
     """
-    return now if before is None or _weight(now) >= _weight(before) else before
+    return now if before is None else max(now, before, key=_weight)
 
 
 def _weight(error: KafkaError) -> int:
@@ -136,17 +127,32 @@ PATIENCE_S: Final = 1.0
 _BROKER: Final = re.compile(r"^\w+://(\S+?:\d+)/")
 """How librdkafka's sentences about a connection begin."""
 
-_EXPIRED, _NOT_YET = 10, 9
-_OTHER_NAMES: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, …_IP_ADDRESS_MISMATCH
-# X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT, …_DEPTH_ZERO_SELF_SIGNED_CERT, …_SELF_SIGNED_CERT_IN_CHAIN,
-# …_UNABLE_TO_GET_ISSUER_CERT_LOCALLY, …_UNABLE_TO_VERIFY_LEAF_SIGNATURE
-_NOT_TRUSTED: Final = (2, 18, 19, 20, 21)
+_REMEDIES: Final = {
+    # X509_V_ERR_CERT_NOT_YET_VALID, …_CERT_HAS_EXPIRED
+    **dict.fromkeys((9, 10), "renew the broker's certificate, or correct this machine's clock"),
+    # X509_V_ERR_HOSTNAME_MISMATCH, …_IP_ADDRESS_MISMATCH
+    **dict.fromkeys(
+        (62, 64),
+        "name the brokers in kafka.bootstrap_servers, and in their advertised.listeners, as their "
+        "certificate does",
+    ),
+    # X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT, …_DEPTH_ZERO_SELF_SIGNED_CERT,
+    # …_SELF_SIGNED_CERT_IN_CHAIN, …_UNABLE_TO_GET_ISSUER_CERT_LOCALLY,
+    # …_UNABLE_TO_VERIFY_LEAF_SIGNATURE
+    **dict.fromkeys(
+        (2, 18, 19, 20, 21),
+        "let kafka.ssl_ca_location name a PEM file with the authority that signed it",
+    ),
+}
+"""What to do about a certificate, by OpenSSL's reason for not accepting it."""
 
 
 def fault(
     settings: KafkaSettings, operation: str, connection: KafkaError
-) -> KafkaFaultError | None:
+) -> KafkaUnavailableError | None:
     """What is wrong between these settings and a broker's listener; None if nothing is found.
+
+    Waiting for an answer does not help then.
 
     Args:
         settings: How the brokers were to be reached.
@@ -154,62 +160,40 @@ def fault(
         connection: librdkafka's error of the connections, all of which are down. The broker that it
             names is examined, else the first bootstrap server.
     """
+    protocol = settings.security_protocol
+    has_tls = protocol.endswith("SSL")
+    if has_tls and connection.code() != KafkaError._SSL:  # noqa: SLF001 - its only name
+        return None
+    first = settings.bootstrap_servers.partition(",")[0].strip().rpartition("//")[2]
     named = _BROKER.match(connection.str())
-    address = named[1] if named else _first(settings.bootstrap_servers)
-    if not settings.security_protocol.endswith("SSL"):
-        found = _spoken_plainly(settings, address)
-    elif connection.code() == KafkaError._SSL:  # noqa: SLF001 - its only name
-        found = _refused(settings, address)
+    address = named[1] if named else first
+    try:
+        _shake_hands(address, _context(settings))
+    except ssl.SSLCertVerificationError as error:
+        what = f"the broker's certificate is not accepted: {error.verify_message}"
+        next_step = _REMEDIES.get(error.verify_code, "correct the broker's certificate")
+    except (OSError, ValueError):  # an SSLError is one; librdkafka's own words are better
+        return None
     else:
-        return None
-    if found is None:
-        return None
-    what, next_step = found
-    return KafkaFaultError(
+        if has_tls:
+            return None
+        what = f"the listener speaks TLS, and kafka.security_protocol is {protocol}"
+        with_tls = protocol.replace("PLAINTEXT", "SSL")
+        next_step = f"set kafka.security_protocol to {with_tls}, or name a listener without TLS"
+    return KafkaUnavailableError(
         f"Kafka ({address}) could not {operation}: {what}: {connection.str()}", next_step=next_step
     )
 
 
-def _spoken_plainly(settings: KafkaSettings, address: str) -> tuple[str, str] | None:
-    anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
-    try:
-        _shake_hands(address, anyone)
-    except (OSError, ValueError):  # an SSLError is one
-        return None
-    with_tls = settings.security_protocol.replace("PLAINTEXT", "SSL")
-    return (
-        f"the listener speaks TLS, and kafka.security_protocol is {settings.security_protocol}",
-        f"set kafka.security_protocol to {with_tls}, or name a listener without TLS",
-    )
-
-
-def _refused(settings: KafkaSettings, address: str) -> tuple[str, str] | None:
-    context = trusting(settings.ssl_ca_location, "kafka.ssl_ca_location")
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # librdkafka is not as strict
-    try:
-        _shake_hands(address, context)
-    except ssl.SSLCertVerificationError as error:
-        return (
-            f"the broker's certificate is not accepted: {error.verify_message}",
-            _remedy(error.verify_code),
-        )
-    except (OSError, ValueError):  # librdkafka's own words are better
-        return None
-    return None
-
-
-def _remedy(code: int) -> str:
-    if code in {_EXPIRED, _NOT_YET}:
-        return "renew the broker's certificate, or correct the clock of this machine"
-    if code in _OTHER_NAMES:
-        return (
-            "name the brokers in kafka.bootstrap_servers, and in their advertised.listeners, as "
-            "their certificate does"
-        )
-    if code in _NOT_TRUSTED:
-        return "let kafka.ssl_ca_location name a PEM file with the authority that signed it"
-    return "correct the broker's certificate"
+def _context(settings: KafkaSettings) -> ssl.SSLContext:
+    """What librdkafka accepts of a certificate; any one where it is to be spoken to without TLS."""
+    if settings.security_protocol.endswith("SSL"):
+        context = trusting(settings.ssl_ca_location, "kafka.ssl_ca_location")
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # librdkafka is not as strict
+    else:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 def _shake_hands(address: str, context: ssl.SSLContext) -> None:
@@ -220,8 +204,3 @@ def _shake_hands(address: str, context: ssl.SSLContext) -> None:
         context.wrap_socket(connection, server_hostname=host),
     ):
         pass
-
-
-def _first(servers: str) -> str:
-    """The first bootstrap server, as ``host:port``."""
-    return servers.partition(",")[0].strip().rpartition("//")[2]

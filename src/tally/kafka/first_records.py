@@ -91,13 +91,7 @@ def first_records(
                 del waiting[place]
                 consumer.pause([KafkaTopicPartition(where.topic, where.partition)])
     except KafkaException as error:
-        raise translate(
-            settings.bootstrap_servers,
-            "read the first records",
-            error.args[0],
-            None,
-            settings.request_timeout_s,
-        ) from error
+        raise translate(settings, "read the first records", error.args[0]) from error
     finally:
         consumer.close()
     return found

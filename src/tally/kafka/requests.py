@@ -112,7 +112,6 @@ class Requests:
         settings: How to reach the cluster, and ``request_timeout_s``.
         open_client: Makes the client, from librdkafka's configuration.
         grace_s: Seconds to wait beyond the timeout for a client that does not keep it.
-        moving_pause_s: Seconds between two tries while a leader or a coordinator is chosen.
         clock: Measures the timeout; the machine's clock when None.
     """
 
@@ -122,13 +121,11 @@ class Requests:
         *,
         open_client: Callable[[dict[str, Any]], AdminClient] = _open_client,
         grace_s: float = GRACE_S,
-        moving_pause_s: float = MOVING_PAUSE_S,
         clock: Clock | None = None,
     ) -> None:
         self._settings = settings
-        self._timeout_s = settings.request_timeout_s
         self._open_client = open_client
-        self._grace_s, self._moving_pause_s = grace_s, moving_pause_s
+        self._grace_s = grace_s
         self._clock: Clock = clock or Clock()
         self._connections = _ConnectionError()
 
@@ -139,7 +136,7 @@ class Requests:
 
     def deadline(self) -> float:
         """The time by which a call that begins now must end, with all of its requests."""
-        return self._clock.monotonic() + self._timeout_s
+        return self._clock.monotonic() + self._settings.request_timeout_s
 
     def once_settled(self, deadline: float, ask: Callable[[], T]) -> T:
         """Ask again until the broker that can answer is chosen.
@@ -151,9 +148,9 @@ class Requests:
             try:
                 return ask()
             except MovingError:
-                if self._clock.monotonic() + self._moving_pause_s >= deadline:
+                if self._clock.monotonic() + MOVING_PAUSE_S >= deadline:
                     raise
-                self._clock.sleep(self._moving_pause_s)
+                self._clock.sleep(MOVING_PAUSE_S)
 
     def answers(self, operation: str, deadline: float, method: str, *arguments: Any) -> list[Any]:
         """Send a request of the admin client and wait for all of its answers."""
@@ -232,12 +229,10 @@ class Requests:
 
     def error(self, operation: str, error: KafkaError) -> TallyError:
         """Kafka's answer to an operation as an error of Tally's."""
-        servers = self._settings.bootstrap_servers
-        return translate(servers, operation, error, self._poll(), self._timeout_s)
+        return translate(self._settings, operation, error, self._poll())
 
     def _unavailable(self, cause: str) -> KafkaUnavailableError:
-        servers = self._settings.bootstrap_servers
-        return unavailable(servers, cause, self._poll(), self._timeout_s)
+        return unavailable(self._settings, cause, self._poll())
 
     def _poll(self) -> KafkaError | None:
         """The most telling error of the connections since the request; librdkafka queues them."""
