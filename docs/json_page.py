@@ -115,6 +115,8 @@ def _section(view: type, keys: Sequence[_Key], common: Collection[_Key]) -> Iter
     if base := _base(view):
         yield f"- all keys of {_link(base)}"
     for name, part in parts_of(view).items():
+        if base and name in parts_of(base):
+            continue
         may_lack = "" if get_type_hints(view)[name] is part else ", each null where there is none"
         yield f"- all keys of {_link(part)}{may_lack}"
     if shared := [f"`{key.name}`" for key in keys if key in common]:

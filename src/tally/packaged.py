@@ -1,11 +1,17 @@
-"""Files that travel with the package, and where Airflow's got to."""
+"""Files that travel with the package, writing those of Airflow, and where these got to."""
 
 import importlib.resources
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from tally.errors import UsageError
+
 JOB: Final = "jobs/count_errors.py"
 """The file that Airflow hands to spark-submit, beside the folders ``dags`` and ``plugins``."""
+AIRFLOW_FILES: Final = ("dags/tally_pipelines.py", "plugins/tally_plugin.py", JOB)
+"""DAG file, plugin and Spark entry point: in a checkout they lie at its root, and in an installed
+package below ``files``."""
 
 
 def packaged(name: str, *, below: str = "") -> Path:
@@ -17,6 +23,37 @@ def packaged(name: str, *, below: str = "") -> Path:
     """
     inside = Path(str(importlib.resources.files("tally"))) / below / name
     return inside if inside.exists() else Path(__file__).parents[2] / name
+
+
+def write_airflow_files(folder: Path, *, replace: bool = False) -> Mapping[Path, bool]:
+    """Write the files with which Airflow finds Tally into a folder.
+
+    Args:
+        folder: Is created if it does not exist.
+        replace: Whether files with another content are replaced.
+
+    Returns:
+        Whether each of them was written: it was not there already with the same content.
+
+    Raises:
+        UsageError: A file with another content is there; nothing was written.
+    """
+    wanted = {
+        folder / name: packaged(name, below="files").read_text(encoding="utf-8")
+        for name in AIRFLOW_FILES
+    }
+    there = {path: path.read_text(encoding="utf-8") for path in wanted if path.exists()}
+    changed = [str(path) for path, text in there.items() if text != wanted[path]]
+    if changed and not replace:
+        raise UsageError(
+            f"{', '.join(changed)}: there already, with another content",
+            next_step="look at the differences, then add --replace, or name another folder",
+        )
+    written = {path: there.get(path) != text for path, text in wanted.items()}
+    for path in (path for path, is_written in written.items() if is_written):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(wanted[path], encoding="utf-8")
+    return written
 
 
 def folder_of(file: str) -> Path:

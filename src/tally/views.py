@@ -79,14 +79,11 @@ def _of_fields(view: Any) -> dict[str, Any]:
 R = TypeVar("R")
 
 
-def narrowed(kind: type[R], record: R) -> R:
-    """A record as one of a base class, without the fields that it has besides."""
-    return kind(**{field.name: getattr(record, field.name) for field in fields(kind)})  # type: ignore[arg-type]
-
-
-def values_of(record: View) -> dict[str, Any]:
-    """The fields of a record by name, to make a view of it with additional fields."""
-    return {field.name: getattr(record, field.name) for field in fields(record)}
+def view_of(kind: type[R], *records: View, **more: Any) -> R:
+    """A record of a kind, of what other records have under the names of its fields, and of more."""
+    values = {name: getattr(one, name) for one in records for name in one.__dataclass_fields__}
+    values |= more
+    return kind(**{field.name: values[field.name] for field in fields(kind)})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,7 @@ from tally.errors import UnansweredError
 from tally.model import OffsetRange
 from tally.planning.replay_request import RangesAsked
 from tally.replay.run import run_or_replan, run_replay
-from tally.status.status import status
+from tally.status.status import Statuses
 from tests.cli.conftest import LINE, Call, commit
 from tests.world import World
 
@@ -91,9 +91,11 @@ def test_the_ledger_is_shown_though_kafka_is_down(
     assert answer.stderr.startswith("kafka-unavailable: ")
     shown = tally("status", world.name).ends(3)
     assert (shown.stdout + shown.stderr).count("did not answer") == 1
-    told: list[UnansweredError] = []
-    status(world.context(), world.name, on_unanswered=told.append)
-    assert [error.is_unexplained for error in told] == [True]
+    statuses = Statuses(ctx=world.context())
+    statuses.of(world.name)
+    (error,) = statuses.errors
+    assert isinstance(error, UnansweredError)
+    assert error.is_unexplained
     document = answer.document
     assert document["kafka_answered"] is False
     assert document["kafka_error"]["code"] == "kafka-unavailable"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tally.status.health import Health, Problem, ProblemReason
-from tally.status.status import StatusView, status
+from tally.status.status import Statuses, StatusView
 from tests.fakes import ManualClock
 from tests.minute import steps
 from tests.minute.steps import ERROR
@@ -20,7 +20,7 @@ def later(world: World, **by: float) -> StatusView:
     """The status, so much later."""
     clock = ManualClock(datetime.now(UTC) + timedelta(**by))
     ctx = world.context(database=replace(world.database, clock=clock))
-    return status(ctx, world.name)
+    return Statuses(ctx=ctx).of(world.name)
 
 
 def late(view: StatusView) -> Problem:

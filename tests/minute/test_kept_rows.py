@@ -19,10 +19,10 @@ from tally.ledger import batches
 from tally.ledger.line_sets import NOTHING_UNSHOWN, unshown
 from tally.mysql.transactions import table_names
 from tally.set_up.migrate import migrate, missing
-from tally.status.doctor import Diagnosis
-from tally.status.doctor.servers import check_database, check_durability
+from tally.status.doctor.diagnosis import Diagnosis
+from tally.status.doctor.servers import check_database, check_server
 from tally.status.health import Health
-from tally.status.status import status
+from tally.status.status import Statuses
 from tally_local.stack.stack import Stack
 from tests.minute.deliveries import COUNTED, LINES, UNPUBLISHED, Delivery, around, delivered, line
 from tests.minute.test_prune import pruned
@@ -336,7 +336,7 @@ def test_a_pipeline_that_kept_no_lines_does_not_begin_to(migrated: Stack, tmp_pa
         with pytest.raises(errors.ConfigError, match=said):
             refused()
     assert f"{world.name}_rows" not in table_names(world.database)
-    view = status(world.context(), world.name)
+    view = Statuses(ctx=world.context()).of(world.name)
     assert (view.health, view.problems[0].reason) == ("fail", "unprepared")
     assert said in view.problems[0].detail
     table = f"{world.name}_else"
@@ -431,8 +431,10 @@ def test_the_doctor_looks_at_the_server_of_the_lines(elsewhere: Delivery) -> Non
     fine = [f"results.{name}" for name in ("reachable", "version", "innodb", "session", "writable")]
     asked = found()
     assert {asked[check].health for check in (*fine, "rows.grants")} == {Health.OK}
-    loose = {"innodb_flush_log_at_trx_commit": "2"}
-    assert check_durability(loose, "results").health is Health.FAIL
+    server = {"innodb_flush_log_at_trx_commit": "2"}
+    facts = {"version": "8.4.0", "innodb": True, "session": {}, "server": server}
+    loose = {d.check: d.health for d in check_server("results", facts)}
+    assert loose["results.durability"] is Health.FAIL
     results = elsewhere.settings.results
     assert results is not None
     user, database = f"{results.user}@'127.0.0.1'", results.database

@@ -33,8 +33,8 @@ from tally.spark.counting import SparkReader
 from tally.spark.progress import deadline
 from tally.spark.reading import collect, read_errors
 from tally.spark.session import reader_options, session_options, spark_session
-from tally.status.doctor import Health
 from tally.status.doctor.machine import check_connect, check_engine
+from tally.status.health import Health
 from tests.connect_server import ConnectServer, connect_server
 from tests.spark.json_documents import Documents
 from tests.spark.outcomes import TIMES

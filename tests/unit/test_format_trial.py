@@ -10,12 +10,13 @@ from tests.unit.values import blank
 
 from tally.config.servers import KafkaSettings
 from tally.kafka.first_records import first_records
-from tally.lines.format import LineFormat
+from tally.lines.format import LineFormat, MalformedReason
 from tally.lines.options import NO_OPTIONS, Accepted, parse_options
 from tally.lines.parsing import CATALOGUE
 from tally.lines.time_rule import WALL_CLOCK, TimeRule
 from tally.model import TopicPartition
 from tally.set_up.format_advice import (
+    FormatTrial,
     accepting,
     comments_on,
     is_known,
@@ -25,7 +26,7 @@ from tally.set_up.format_advice import (
     no_known_level,
     option_guess,
 )
-from tally.set_up.format_trial import FormatTrial, _rank
+from tally.set_up.format_trial import _rank
 
 
 class _Consumer:
@@ -118,8 +119,11 @@ INSTANT = TimeRule(by_offset=True)
 
 def comments(rule: TimeRule = WALL_CLOCK, **changes: Any) -> str:
     """What is said below the keys, of a sample at ERROR."""
-    usual = {"levels": None, "seen": ("ERROR",), "lacking_level": 0, "offsets": ()}
-    return "\n".join(comments_on(rule=rule, **{**usual, "continuations": 0, **changes}))
+    levels = dict.fromkeys(changes.pop("seen", ("ERROR",)), 1)
+    malformed = {MalformedReason.NO_LEVEL: changes.pop("lacking_level", 0)}
+    offsets = dict.fromkeys(changes.pop("offsets", ()), 1)
+    trial = blank(FormatTrial, levels=levels, malformed=malformed, offsets=offsets)
+    return "\n".join(comments_on(trial, rule, None))
 
 
 def test_no_configuration_is_printed_that_counts_nothing() -> None:

@@ -57,7 +57,6 @@ class TallyAuditOperator(TallyOperator):
         """Check the ledger; what was checked, and the violations, go to XCom."""
         from tally.airflow.task_metrics import send_audit
         from tally.audit.audit import audit
-        from tally.status.measurements import AuditOutcome
 
         report = audit(self.open_context(), self.pipeline)
         findings = report.findings
@@ -71,8 +70,7 @@ class TallyAuditOperator(TallyOperator):
         context["ti"].xcom_push(
             key=REPORT_KEY, value={**checked, "holds": report.holds, "violations": kept}
         )
-        found = AuditOutcome(holds=report.holds, violations=len(findings), ended_at=Clock().now())
-        send_audit(self.pipeline, found)
+        send_audit(self.pipeline, report.holds, len(findings), Clock().now())
         if not report.holds:
             shown = "; ".join(
                 f"{violation.check}: {violation.where}: {violation.detail}"

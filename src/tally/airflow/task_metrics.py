@@ -8,6 +8,7 @@ from its end.
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Final
 
 from airflow.sdk.configuration import conf
@@ -16,8 +17,8 @@ from airflow.sdk.observability import stats
 from tally.context import Context, with_kafka_timeout
 from tally.counting.outcomes import BatchOutcome
 from tally.status.health import ProblemReason
-from tally.status.measurements import AuditOutcome, Measurement, Metric, of_audit, of_waiting
-from tally.status.waiting import waiting
+from tally.status.measurements import Measurement, Metric, of_audit, of_waiting
+from tally.status.status import Statuses
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ def send_state(ctx: Context, pipeline: str) -> None:
     with _logging_errors(pipeline):
         if not any(conf.getboolean("metrics", backend, fallback=False) for backend in _BACKENDS):
             return
-        view = waiting(with_kafka_timeout(ctx, PATIENCE_S), pipeline)
+        view = Statuses(ctx=with_kafka_timeout(ctx, PATIENCE_S)).waiting(pipeline)
         _send(pipeline, of_waiting(view))
         if view.status.kafka_answered and view.times_error is None:
             oldest = view.oldest_at
@@ -66,10 +67,10 @@ def send_batches(outcome: BatchOutcome) -> None:
             stats.timing(f"{PREFIX}batch_step_ms", seconds * 1000, tags={**tags, "step": step})
 
 
-def send_audit(pipeline: str, outcome: AuditOutcome) -> None:
+def send_audit(pipeline: str, holds: bool, violations: int, ended_at: datetime) -> None:
     """Send what an audit has found."""
     with _logging_errors(pipeline):
-        _send(pipeline, of_audit(outcome))
+        _send(pipeline, of_audit(holds, violations, ended_at))
 
 
 @contextmanager

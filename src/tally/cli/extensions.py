@@ -63,32 +63,6 @@ def explain(app: object, error: TallyError) -> None:
             load(extension.unanswered)(app, error)
 
 
-class Unanswered:
-    """Kafka's errors during a command that shows the ledger's side all the same.
-
-    Args:
-        app: The :class:`tally.cli.app.App` of the command.
-    """
-
-    def __init__(self, app: object) -> None:
-        self._app = app
-        self._errors: list[TallyError] = []
-
-    def __call__(self, error: TallyError) -> None:
-        """Keep an error, with a better next step where an extension has one."""
-        explain(self._app, error)
-        self._errors.append(error)
-
-    def check(self) -> None:
-        """Raise the first error, if there was one.
-
-        Raises:
-            TallyError: Kafka did not answer, or refused.
-        """
-        if self._errors:
-            raise self._errors[0]
-
-
 def load(reference: str) -> Callable[..., Any]:
     """The function that ``module:function`` names."""
     function: Callable[..., Any] = EntryPoint(name="", value=reference, group="").load()

@@ -18,7 +18,8 @@ from tally.formatting import plural
 from tally.lines.options import OPTIONS, SKIP_BYTES_MAX, Accepted
 from tally.lines.parsing import CATALOGUE
 from tally.lines.time_rule import FROM_RECORD, TimeRule, check_zone
-from tally.set_up.format_trial import Configured, FormatTrial, TrialView, TriedLine, try_formats
+from tally.set_up.format_advice import Configured, FormatTrial, TriedLine
+from tally.set_up.format_trial import TrialView, try_formats
 
 if TYPE_CHECKING:
     from tally.config.settings import Settings

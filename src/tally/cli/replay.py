@@ -20,7 +20,7 @@ from tally.planning.replay_request import Request
 from tally.replay import run as use_case
 from tally.replay.preview_view import preview
 from tally.replay.record import request_shown
-from tally.views import narrowed
+from tally.views import view_of
 
 OPEN_REPLAYS_LOOKED_FOR = 100
 HELP: Final = "tally replay --help"
@@ -186,9 +186,7 @@ def _cancel(app: App, replay_id: int, reason: str | None, *, dry_run: bool) -> N
     view = cancel_replay(app.context, replay_id, reason=_needed(reason), dry_run=dry_run)
     if app.out.as_json:
         app.out.view(
-            ReplayDocument(
-                dry_run=dry_run, replay_id=replay_id, replay=narrowed(ReplayRecord, view)
-            )
+            ReplayDocument(dry_run=dry_run, replay_id=replay_id, replay=view_of(ReplayRecord, view))
         )
         return
     verb = "would be" if dry_run else "is"

@@ -15,7 +15,7 @@ from tally.ledger.replays import ReplayRecord
 from tally.replay import run as use_case
 from tally.replay.preview_view import PreviewView
 from tally.replay.run import ReplayOutcome
-from tally.views import ErrorView, narrowed
+from tally.views import ErrorView, view_of
 
 RANGES_SHOWN: Final = 3
 
@@ -73,7 +73,7 @@ def count_to_the_end(app: App, replay_id: int, preview: PreviewView | None = Non
             ReplayDocument(
                 replay_id=replay_id,
                 preview=preview,
-                replay=narrowed(ReplayRecord, ended),
+                replay=view_of(ReplayRecord, ended),
                 batches=tuple(done),
                 changes=ended.changes,
             )

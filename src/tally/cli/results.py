@@ -27,9 +27,8 @@ from tally.lines.format import MalformedReason
 from tally.reading import columns as described
 from tally.reading import counts as results
 from tally.reading import dead_letters as letters
-from tally.reading.counts import Columns, CountsListView, CountsView
+from tally.reading.counts import Columns, CountsListView, CountsView, Rule
 from tally.reading.dead_letters import DeadLettersView, read_partition
-from tally.reading.minute_rules import Rule
 
 LAST: Final = 10
 LABEL_WIDTH: Final = 40

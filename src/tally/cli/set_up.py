@@ -24,7 +24,7 @@ from tally.config.names import DAG_SUFFIXES
 from tally.config.settings import CORRECT_THEM
 from tally.errors import ConfigError
 from tally.formatting import ABSENT, close_to, plural
-from tally.set_up.airflow_files import write_airflow_files
+from tally.packaged import write_airflow_files
 from tally.set_up.configuration import ConfigView, effective
 
 PORT: Final = 15_002
@@ -118,14 +118,14 @@ def init(app: App, folder: Path, replace: bool) -> None:
     They import what is installed. The configuration is DIR/tally.toml, or the file that
     TALLY_CONFIG names.
     """
-    view = write_airflow_files(folder.absolute(), replace=replace)
-    for file in view.files:
-        app.out.line(f"{file.state}  {file.path}")
+    folder = folder.absolute()
+    for path, is_written in write_airflow_files(folder, replace=replace).items():
+        app.out.line(f"{'written' if is_written else 'unchanged'}  {path}")
     app.out.line()
     app.out.line("Airflow finds them with")
-    app.out.line(f"  AIRFLOW__CORE__DAGS_FOLDER={view.folder}/dags")
-    app.out.line(f"  AIRFLOW__CORE__PLUGINS_FOLDER={view.folder}/plugins")
-    app.out.line(f"or link {view.folder}/dags and {view.folder}/plugins into the folders it has.")
+    app.out.line(f"  AIRFLOW__CORE__DAGS_FOLDER={folder}/dags")
+    app.out.line(f"  AIRFLOW__CORE__PLUGINS_FOLDER={folder}/plugins")
+    app.out.line(f"or link {folder}/dags and {folder}/plugins into the folders it has.")
 
 
 @airflow.command(

@@ -7,7 +7,7 @@ from typing import Final
 from tally.cli import options
 from tally.cli.app import App
 from tally.cli.command import command
-from tally.cli.extensions import Unanswered, airflow_environment
+from tally.cli.extensions import airflow_environment, explain
 from tally.cli.ui.output import Output
 from tally.cli.ui.values import health_label, moment, sums
 from tally.errors import EXIT_FINDINGS, EXIT_OK
@@ -15,11 +15,9 @@ from tally.formatting import plural
 from tally.reading import columns
 from tally.reading.columns import COUNT, TEXT, Column
 from tally.status import doctor as examination
-from tally.status import status as use_case
-from tally.status.doctor import Diagnosis, DoctorView
+from tally.status.doctor.diagnosis import Diagnosis, DoctorView
 from tally.status.health import Health, Problem, ProblemReason
-from tally.status.overview import PipelinesView, overview
-from tally.status.status import StatusView
+from tally.status.status import PipelinesView, Statuses, StatusView
 from tally.status.surroundings import look_around
 
 SUMMARY: Final = (
@@ -51,12 +49,22 @@ def pipelines(app: App, check: bool) -> int:
 
 
 def _show_all(app: App, *, check: bool) -> int:
-    unanswered = Unanswered(app)
-    around = look_around(app.settings, airflow_environment(app) if check else None)
-    view = overview(app.context, surroundings=around, on_unanswered=unanswered)
+    statuses = _statuses(app, check=check)
+    view = statuses.overview(app.settings.names)
     app.out.result(view, _show_summaries)
-    unanswered.check()
-    return EXIT_FINDINGS if check and view.health is not Health.OK else EXIT_OK
+    return _exit_code(statuses, view.health, check=check)
+
+
+def _statuses(app: App, *, check: bool) -> Statuses:
+    around = look_around(app.settings, airflow_environment(app) if check else None)
+    return Statuses(ctx=app.context, surroundings=around, explain=partial(explain, app))
+
+
+def _exit_code(statuses: Statuses, health: Health, *, check: bool) -> int:
+    """How the command ends; with Kafka's first error if it has one, as its view was shown."""
+    if statuses.errors:
+        raise statuses.errors[0]
+    return EXIT_FINDINGS if check and health is not Health.OK else EXIT_OK
 
 
 def _show_summaries(out: Output, view: PipelinesView) -> None:
@@ -97,13 +105,11 @@ def status(app: App, pipeline: str | None, check: bool) -> int:
     """
     if pipeline is None and (len(app.settings.names) > 1 or app.settings.disabled):
         return _show_all(app, check=check)
-    unanswered = Unanswered(app)
     name = app.pipeline(pipeline)
-    around = look_around(app.settings, airflow_environment(app) if check else None)
-    view = use_case.status(app.context, name, surroundings=around[name], on_unanswered=unanswered)
+    statuses = _statuses(app, check=check)
+    view = statuses.of(name)
     app.out.result(view, _show_status)
-    unanswered.check()
-    return EXIT_FINDINGS if check and view.health is not Health.OK else EXIT_OK
+    return _exit_code(statuses, view.health, check=check)
 
 
 def _show_status(out: Output, view: StatusView) -> None:

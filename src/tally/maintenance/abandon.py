@@ -8,7 +8,7 @@ from tally.ledger.positions import lock_pipeline
 from tally.ledger.replays import ReplayRecord
 from tally.model import BatchKind, OffsetRange
 from tally.mysql.transactions import Transaction
-from tally.views import values_of
+from tally.views import view_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +91,6 @@ def cancel_replay(
         lock_pipeline(tx, pipeline.name, pipeline.table)
         abandoned = replays.cancel(tx, replay_id, by=ctx.requester.name, reason=reason)
         now = replays.find_replay(tx, replay_id)
-        return CancelledView(**values_of(now), dry_run=dry_run, abandoned=tuple(abandoned))
+        return view_of(CancelledView, now, dry_run=dry_run, abandoned=tuple(abandoned))
 
     return ctx.database.run(work, dry_run=dry_run)

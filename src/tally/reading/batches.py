@@ -17,9 +17,9 @@ from tally.ledger.replacements import Replaced, replaced_by, successors_of
 from tally.ledger.replays import ReplayRecord, find_replay
 from tally.ledger.results import ResultRow, count_touched, top_rows
 from tally.ledger.tables import tables_of
-from tally.model import BatchKind, BatchState, OffsetRange, SegmentState, SegmentTotals
+from tally.model import BatchKind, BatchState, SegmentState
 from tally.reading.counts import Columns
-from tally.views import values_of
+from tally.views import CountedRange, view_of
 
 BATCHES_NAMED = 5
 RUN_BATCHES_MAX = 200
@@ -37,13 +37,9 @@ class BatchesView:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SegmentView:
+class SegmentView(CountedRange):
     """What the ledger holds about a segment of a batch."""
 
-    range: OffsetRange
-    """What is read."""
-    totals: SegmentTotals | None
-    """What was found in it; its keys are null until it is counted."""
     segment_id: int
     """The ledger's key."""
     topic_id: str
@@ -153,17 +149,14 @@ def batch(ctx: Context, batch_id: int, *, rows: int = 10, pipeline: str | None =
         tables = tables_of(tx, record.pipeline)
         replaced, successors = replaced_by(tx, batch_id), successors_of(tx, batch_id)
         minutes_touched, rows_touched = count_touched(tx, tables, batch_id)
-        return BatchView(
-            **values_of(record),
+        return view_of(
+            BatchView,
+            record,
             replay=None if record.replay_id is None else find_replay(tx, record.replay_id),
             ranges=tuple(
-                SegmentView(
-                    range=one.range,
-                    totals=one.totals,
-                    segment_id=one.segment_id,
-                    topic_id=one.topic_id,
-                    state=one.state,
-                    superseded_by=one.superseded_by,
+                view_of(
+                    SegmentView,
+                    one,
                     superseded_by_batch=successors.get(one.segment_id),
                     replaces=tuple(replaced.get(one.segment_id, ())),
                 )

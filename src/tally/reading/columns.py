@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from tally.formatting import ABSENT
 from tally.ledger.records import BatchRecord
-from tally.model import OffsetRange
 
 Cell = str | int | float | bool | datetime | None
 
@@ -97,14 +96,12 @@ def _total(key: str) -> Callable[[Any], int | None]:
     return lambda segment: segment.totals and getattr(segment.totals, key)
 
 
-def _range(record: Any) -> OffsetRange:
-    """The range of a record, or the record if it is one."""
-    found: OffsetRange = getattr(record, "range", record)
-    return found
+def _range(record: Any) -> Any:
+    """The range of a record, or the record if it is one, or has a partition alone."""
+    return getattr(record, "range", record)
 
 
 PLACE: Final = Column("partition", "partition", "PARTITION", of=lambda r: str(_range(r).partition))
-PARTITION_OF: Final = Column("partition", "partition", "PARTITION", of=lambda p: str(p.partition))
 SPAN: Final = Column("span", "", "RANGE", of=lambda r: _range(r).span)
 ENDS: Final = (
     Column("from_offset", "from", of=lambda r: _range(r).from_offset),
@@ -130,6 +127,15 @@ BATCH: Final = (
     Column("continuations", "", "CONTINUATIONS", COUNT, wide=True),
 )
 
+SUMS: Final = (
+    Column("records", "records", "RECORDS", COUNT, of=_total("records")),
+    Column("matched", "counted", "MATCHED", COUNT, of=_total("matched")),
+    Column("unmatched", "not counted", of=_total("unmatched")),
+    Column("continuations", "continuation lines", of=_total("continuations")),
+    Column("malformed", "dead letters", "MALFORMED", COUNT, of=_total("malformed")),
+)
+"""What was found in a segment."""
+
 SEGMENT: Final = (
     Column("segment_id", "", "SEGMENT", OFFSET, wide=True),
     PLACE,
@@ -137,11 +143,7 @@ SEGMENT: Final = (
     *ENDS,
     Column("state", "state"),
     Column("state", "", "STATE", TEXT, of=_superseded),
-    Column("records", "records", "RECORDS", COUNT, of=_total("records")),
-    Column("matched", "counted", "MATCHED", COUNT, of=_total("matched")),
-    Column("unmatched", "not counted", of=_total("unmatched")),
-    Column("continuations", "continuation lines", of=_total("continuations")),
-    Column("malformed", "dead letters", "MALFORMED", COUNT, of=_total("malformed")),
+    *SUMS,
     Column("superseded_by_batch", "superseded by batch"),
     Column("replaces", "replaces batches", of=_replaced),
     Column("replaces", "", "REPLACES", COUNT, wide=True, of=lambda s: len(s.replaces) or None),
@@ -149,7 +151,7 @@ SEGMENT: Final = (
 )
 
 PARTITION: Final = (
-    PARTITION_OF,
+    PLACE,
     Column("condition", "condition"),
     Column("start_offset", "start", "START", OFFSET, wide=True),
     Column("next_offset", "next", "NEXT", OFFSET),
@@ -177,7 +179,7 @@ LOSS: Final = (
 
 DEAD_LETTER: Final = (
     Column("batch_id", "batch", "BATCH", OFFSET),
-    PARTITION_OF,
+    PLACE,
     Column("offset", "offset", "OFFSET", OFFSET),
     Column("reason", "reason", "REASON"),
     Column("value_bytes", "bytes", "BYTES", COUNT),
@@ -213,10 +215,4 @@ VIOLATION: Final = (
     Column("detail", "what", "WHAT", TEXT),
 )
 
-COUNTED_RANGE: Final = (
-    PLACE,
-    SPAN,
-    Column("records", "", "RECORDS", COUNT, of=_total("records")),
-    Column("matched", "", "MATCHED", COUNT, of=_total("matched")),
-    Column("malformed", "", "MALFORMED", COUNT, of=_total("malformed")),
-)
+COUNTED_RANGE: Final = (PLACE, SPAN, *SUMS)

@@ -1,14 +1,68 @@
-"""Reading the result."""
+"""Reading the result: by which rules its minutes were counted, and what brings them up to date."""
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
+from operator import attrgetter
 from typing import Self
 
+from tally.aggregates.aggregate import fingerprint
+from tally.config.pipeline import Pipeline
 from tally.context import Context
+from tally.errors import TallyError
+from tally.formatting import plural, time_span
+from tally.ledger import rules
+from tally.ledger.positions import PartitionRecord
+from tally.ledger.replacements import ranges_of_minutes
 from tally.ledger.results import ResultRow, result_rows
+from tally.ledger.rules import OtherOffsets, OtherRule
 from tally.ledger.tables import Tables, tables_to_read
-from tally.reading.minute_rules import MinuteRules, Outdated, Rule
-from tally.views import ErrorView, values_of
+from tally.model import KafkaSnapshot
+from tally.planning.serving import topic_of
+from tally.views import ErrorView, view_of
+
+
+class Rule(StrEnum):
+    """By which rules a minute was counted."""
+
+    TODAY = "today"
+    OTHER = "other"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outdated:
+    """Minutes of a result that were counted under other rules than today's."""
+
+    minutes: int
+    """How many."""
+    first_minute: str
+    """The first of them, ``YYYY-MM-DD HH:MM``."""
+    last_minute: str
+    """The last of them."""
+    gone: int | None
+    """How many of them Kafka no longer holds whole, so that no replay can update them; null when
+    Kafka did not answer."""
+    replayed: int
+    """How many of them the replay brings up to date."""
+    replay: str | None
+    """The command that does it, for the longest span that Kafka holds; null when there is none."""
+
+    def __str__(self) -> str:
+        """What was found, and the command."""
+        span = time_span(self.first_minute, self.last_minute)
+        text = f"{plural(self.minutes, 'minute')} counted under other rules, {span}"
+        if self.gone:
+            gone = "any" if self.gone == self.minutes else self.gone
+            text += f"; Kafka no longer holds all records of {gone} of them"
+        if self.replay is None:
+            return text
+        held = ", if Kafka holds them," if self.gone is None else ""
+        longest = ", the longest span," if self.replayed < self.minutes - (self.gone or 0) else ""
+        brought = f"{plural(self.replayed, 'minute')}{longest} can be brought up to date{held}"
+        return f"{text}; {brought} with: {self.replay}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,28 +150,152 @@ def counts(
         UnknownPipelineError: No such pipeline is configured.
         MySQLUnavailableError: The server did not answer.
     """
-    pipeline = ctx.settings.pipeline(name)
+    pipeline, today = ctx.settings.pipeline(name), fingerprint(ctx.settings.pipeline(name))
     with ctx.database.transaction(read_only=True) as tx:
         tables = tables_to_read(tx, pipeline)
-        found = result_rows(tx, tables, last=last, since=since, until=until)
-        rules = MinuteRules.read(ctx, tx, tables, pipeline, [row.log_time for row in found])
+        rows = result_rows(tx, tables, last=last, since=since, until=until)
+        found: Sequence[OtherRule] = ()
+        folded: set[str] = set()
+        if rows:
+            span = (rows[0].log_time, rows[-1].log_time)
+            found = rules.other_rules(tx, tables, name, today, *span)
+            folded = rules.folded_minutes(tx, tables, name, *span)
+        elsewhere = rules.other_offsets(tx, name, today)
+    others = {minute: list(of) for minute, of in groupby(found, key=attrgetter("log_time"))}
+    kafka = _snapshot(ctx, pipeline, elsewhere) if elsewhere else None
     return CountsView(
-        pipeline=pipeline.name,
+        pipeline=name,
         table=tables.result,
         columns=Columns.of(tables),
         levels=tuple(pipeline.levels),
         rules=pipeline.rules,
-        fingerprint=rules.fingerprint,
-        outdated=rules.outdated,
-        other_offsets=sum(other.offsets for other in rules.other_offsets),
-        other_offsets_gone=rules.offsets_gone,
-        minutes=tuple(
-            CountedRowView(
-                **values_of(row),
-                rule=rules.rule_of(row.log_time),
-                other_fingerprints=rules.fingerprints_of(row.log_time),
-            )
-            for row in found
-        ),
-        total=sum(row.log_count for row in found),
+        fingerprint=today,
+        outdated=_outdated(ctx, name, others, kafka) if others else None,
+        other_offsets=sum(other.offsets for other in elsewhere),
+        other_offsets_gone=_offsets_gone(ctx, name, today, elsewhere, kafka) if elsewhere else 0,
+        minutes=tuple(_counted(row, others.get(row.log_time, ()), folded) for row in rows),
+        total=sum(row.log_count for row in rows),
     )
+
+
+def _counted(row: ResultRow, others: Sequence[OtherRule], folded: set[str]) -> CountedRowView:
+    """A row with its rules; another rule counts more than an unknown one."""
+    rule = Rule.UNKNOWN if row.log_time in folded else Rule.TODAY
+    return view_of(
+        CountedRowView,
+        row,
+        rule=Rule.OTHER if others else rule,
+        other_fingerprints=tuple(dict.fromkeys(other.format_fingerprint for other in others)),
+    )
+
+
+def _snapshot(
+    ctx: Context, pipeline: Pipeline, elsewhere: Sequence[OtherOffsets]
+) -> KafkaSnapshot | None:
+    """What Kafka holds of what is under other rules, None when it does not say.
+
+    The counts are shown all the same.
+    """
+    # A topic that was taken out of the configuration can still be replayed.
+    known = {other.partition.topic for other in elsewhere if other.is_current}
+    topics = sorted(known | set(pipeline.topics))
+    try:
+        return ctx.kafka.snapshot(topics, read_committed=pipeline.reads_committed)
+    except TallyError:
+        return None
+
+
+def _offsets_gone(
+    ctx: Context,
+    name: str,
+    today: str,
+    elsewhere: Sequence[OtherOffsets],
+    kafka: KafkaSnapshot | None,
+) -> int | None:
+    """How many offsets under other rules are in segments that Kafka no longer holds whole.
+
+    None when it did not say what it holds.
+    """
+    if kafka is None:
+        return None
+    with ctx.database.transaction(read_only=True) as tx:
+        return sum(
+            other.offsets
+            if (earliest := _earliest(other, kafka)) is None
+            else rules.other_offsets_from_before(tx, name, today, other, earliest)
+            for other in elsewhere
+        )
+
+
+def _outdated(
+    ctx: Context,
+    name: str,
+    others: Mapping[str, Sequence[OtherRule]],
+    kafka: KafkaSnapshot | None,
+) -> Outdated:
+    """The minutes under other rules."""
+    minutes = [minute[: len("YYYY-MM-DD HH:MM")] for minute in others]
+    is_held = [
+        kafka is None or all(_is_held(other, kafka) for other in of) for of in others.values()
+    ]
+    span = _replayable(ctx, name, _longest(minutes, is_held), kafka)
+    return Outdated(
+        minutes=len(minutes),
+        first_minute=minutes[0],
+        last_minute=minutes[-1],
+        gone=None if kafka is None else is_held.count(False),
+        replayed=len(span),
+        replay=_command(name, span) if span else None,
+    )
+
+
+def _replayable(
+    ctx: Context, name: str, span: Sequence[str], kafka: KafkaSnapshot | None
+) -> Sequence[str]:
+    """The end of a span of minutes of which a replay is not refused.
+
+    A replay of minutes reads all segments with lines in them, those under today's rules too.
+    """
+    if kafka is None or not span:
+        return span
+    with ctx.database.transaction(read_only=True) as tx:
+
+        def is_refused(first: int) -> bool:
+            return any(
+                (held := kafka.partition(r.partition)) is None or held.earliest > r.from_offset
+                for r in ranges_of_minutes(tx, name, span[first], span[-1])
+            )
+
+        # The fewer minutes, the fewer segments: what is not refused from one minute on is not
+        # refused from a later one.
+        return span[bisect_left(range(len(span)), True, key=lambda n: not is_refused(n)) :]
+
+
+def _longest(minutes: Sequence[str], is_held: Sequence[bool]) -> list[str]:
+    """The longest run of minutes that are held, the last of several."""
+    runs: list[list[str]] = [[]]
+    for minute, held in zip(minutes, is_held, strict=True):
+        if held:
+            runs[-1].append(minute)
+        else:
+            runs.append([])
+    return max(reversed(runs), key=len)
+
+
+def _command(pipeline: str, span: Sequence[str]) -> str:
+    to = f" --to-minute '{span[-1]}'" if span[-1] != span[0] else ""
+    return f"tally replay {pipeline} --minute '{span[0]}'{to} --reason '…'"
+
+
+def _is_held(other: OtherRule, kafka: KafkaSnapshot) -> bool:
+    earliest = _earliest(other, kafka)
+    return earliest is not None and earliest <= other.from_offset
+
+
+def _earliest(origin: PartitionRecord, kafka: KafkaSnapshot) -> int | None:
+    """The first offset that a replay can read there; None when there is none."""
+    topic = topic_of(kafka, origin.partition.topic, origin)
+    if topic is None or not origin.is_current:
+        return None
+    held = topic.partitions.get(origin.partition.partition)
+    return held.earliest if held is not None else None

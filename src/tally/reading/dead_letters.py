@@ -19,6 +19,7 @@ from tally.ledger.dead_letters import (
 from tally.ledger.positions import is_known_partition
 from tally.model import TopicPartition
 from tally.mysql.transactions import Transaction
+from tally.views import view_of
 
 SKIP_MAX: Final = 10_000
 """How many dead letters can be left out at the beginning of a list."""
@@ -47,12 +48,9 @@ class DeadLetterView:
     def of(cls, letter: DeadLetterRecord) -> Self:
         """The view of a dead letter."""
         value = letter.value
-        return cls(
-            batch_id=letter.batch_id,
-            partition=letter.partition,
-            offset=letter.offset,
-            reason=letter.reason,
-            value_bytes=letter.value_bytes,
+        return view_of(
+            cls,
+            letter,
             value=None if value is None else printable_bytes(value),
             value_base64=None if value is None else base64.b64encode(value).decode(),
         )

@@ -1,17 +1,14 @@
 """The result as a chart, and the segments behind a minute of it."""
 
-from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from operator import attrgetter
 from typing import Final
 
 from tally.aggregates.aggregate import fingerprint
 from tally.context import Context
 from tally.errors import UsageError
 from tally.ledger import results as ledger
-from tally.ledger.results import Bucket, Mark, MinutePart
+from tally.ledger.results import Bucket, MinutePart
 from tally.ledger.tables import tables_to_read
 
 MINUTE: Final = timedelta(minutes=1)
@@ -27,13 +24,9 @@ _BARS_MAX: Final = 400
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BarView:
-    """Lines of some minutes, one after another."""
+class BarView(Bucket):
+    """Lines of some minutes, one after another, and how they were counted."""
 
-    first_minute: datetime
-    """The first of them, on the lines' own clock."""
-    lines: int
-    """Lines of all of them."""
     replayed: bool
     """Whether a replay has counted lines of them."""
     outdated: bool
@@ -44,10 +37,6 @@ class BarView:
 class MinutesView:
     """A span of a result."""
 
-    pipeline: str
-    """The pipeline."""
-    table: str
-    """Its result table."""
     first_minute: datetime | None
     """The first minute of the span, on the lines' own clock; null while the result is empty."""
     until_minute: datetime | None
@@ -56,8 +45,6 @@ class MinutesView:
     """How many minutes a bar has."""
     bars: tuple[BarView, ...]
     """In order; steps without a line are left out."""
-    lines: int
-    """Lines of the whole span."""
     outdated: tuple[datetime, ...]
     """Its minutes with lines that were counted under other rules than today's."""
     marked_since: datetime | None
@@ -67,6 +54,11 @@ class MinutesView:
     """The latest minute of the result that is not dated ahead; null without one."""
     ahead_minute: datetime | None
     """The latest minute of the result, if it is dated ahead."""
+
+    @property
+    def lines(self) -> int:
+        """Lines of the whole span."""
+        return sum(bar.lines for bar in self.bars)
 
     @property
     def step(self) -> timedelta:
@@ -124,20 +116,29 @@ def minutes(
         ahead = ctx.clock.now().replace(tzinfo=None) + AHEAD_MAX
         latest = ledger.latest_minute(tx, tables, ahead)
         newest = ledger.latest_minute(tx, tables)
-        found, marks, step = [], ledger.Marks(found=[], since=None), MINUTE
+        bars: list[BarView] = []
+        marks, step = ledger.Marks(found=[], since=None), MINUTE
         shown = _shown(span, first, last or latest)
         if shown is not None:
             step = next((s for s in _STEPS if (shown[1] - shown[0]) / s <= _BARS_MAX), _STEPS[-1])
-            found = ledger.buckets(tx, tables, shown, step)
             marks = ledger.marks(tx, tables, pipeline.name, fingerprint(pipeline), shown)
+            bar_of = {m.minute: m.minute - (m.minute - shown[0]) % step for m in marks.found}
+            replayed = {bar_of[mark.minute] for mark in marks.found if mark.replayed}
+            outdated = {bar_of[mark.minute] for mark in marks.found if mark.outdated}
+            bars = [
+                BarView(
+                    first_minute=(at := bucket.first_minute),
+                    lines=bucket.lines,
+                    replayed=at in replayed,
+                    outdated=at in outdated,
+                )
+                for bucket in ledger.buckets(tx, tables, shown, step)
+            ]
     return MinutesView(
-        pipeline=pipeline.name,
-        table=tables.result,
         first_minute=shown[0] if shown else None,
         until_minute=shown[1] if shown else None,
         step_minutes=step // MINUTE,
-        bars=tuple(_bar(bucket, step, marks.found) for bucket in found),
-        lines=sum(bucket.lines for bucket in found),
+        bars=tuple(bars),
         outdated=tuple(mark.minute for mark in marks.found if mark.outdated),
         marked_since=marks.since,
         latest_minute=latest,
@@ -185,16 +186,3 @@ def _shown(
             next_step="give a shorter one; all of the result is in its table",
         )
     return first, until
-
-
-def _bar(bucket: Bucket, step: timedelta, marks: Sequence[Mark]) -> BarView:
-    first, after = (
-        bisect_left(marks, moment, key=attrgetter("minute"))
-        for moment in (bucket.first_minute, bucket.first_minute + step)
-    )
-    return BarView(
-        first_minute=bucket.first_minute,
-        lines=bucket.lines,
-        replayed=any(mark.replayed for mark in marks[first:after]),
-        outdated=any(mark.outdated for mark in marks[first:after]),
-    )

@@ -19,7 +19,7 @@ from tally.ledger.replays import ReplayRecord, totals_of
 from tally.model import BatchState, ReplayState
 from tally.mysql.transactions import Transaction
 from tally.replay.preview import generation_ids, other_generations, plan_against, snapshot_of
-from tally.views import values_of
+from tally.views import view_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -201,8 +201,9 @@ def replay_outcome(ctx: Context, replay_id: int, *, with_changes: bool = True) -
         UnknownReplayError: The ledger has no replay with this id.
     """
     with ctx.database.transaction(read_only=True) as tx:
-        return ReplayOutcome(
-            **values_of(replays.find_replay(tx, replay_id)),
-            **values_of(totals_of(tx, replay_id)),
+        return view_of(
+            ReplayOutcome,
+            replays.find_replay(tx, replay_id),
+            totals_of(tx, replay_id),
             changes=changes_of(tx, replay_id) if with_changes else None,
         )

@@ -1,1 +1,1 @@
-"""Setting Tally up: the configuration, line formats that are tried, tables, and Airflow's files."""
+"""Setting Tally up: the configuration, line formats that are tried, and tables."""

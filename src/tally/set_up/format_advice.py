@@ -1,14 +1,15 @@
-"""What a sample of lines suggests: options, the fields of JSON lines, the keys to configure."""
+"""What formats make of a sample of lines, and what it suggests: options, fields of JSON, keys."""
 
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 from tally.errors import ConfigError
 from tally.formatting import inline_toml, plural
-from tally.lines.format import LineFormat
+from tally.lines.format import LineFormat, MalformedReason
 from tally.lines.options import BLANKS, BYTE_ORDER_MARK, Accepted, LineOptions
 from tally.lines.parsing import parse_line_format
 from tally.lines.time_rule import TimeRule, offset_minutes
@@ -41,8 +42,52 @@ _EPOCHS: Final = {
 }
 
 
+Configured = str | Mapping[str, Any]
+"""A line format as the configuration has it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TriedLine:
+    """A line of the sample, and what is read in it."""
+
+    line: str
+    """Its text; unprintable characters are escaped, and a long line is cut."""
+    reason: str | None
+    """Why it is malformed; null when it is not."""
+    minute: str | None
+    """Its minute, ``YYYY-MM-DD HH:MM:00``; null when it is malformed."""
+    fields: Mapping[str, str]
+    """Its level and other fields, by name; empty when it is malformed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FormatTrial:
+    """What one format makes of the sample."""
+
+    line_format: str
+    """The format's name; ``custom`` for a pattern of one's own."""
+    understood: int
+    """Lines that it understands."""
+    malformed: Mapping[str, int]
+    """The other lines, by the reason."""
+    continuations: int
+    """Those among them that ``continuation_lines = "unmatched"`` would leave out."""
+    levels: Mapping[str, int]
+    """Lines by level, the most frequent first."""
+    known_levels: int | None
+    """Lines whose level logging libraries or the format have; null without levels."""
+    offsets: Mapping[str, int]
+    """Lines that it understands, by their offset from UTC."""
+    examples: tuple[TriedLine, ...]
+    """Some lines that it understands."""
+    failures: tuple[TriedLine, ...]
+    """Some lines that are malformed, of each reason the first."""
+    toml: str
+    """The keys to paste into the configuration."""
+
+
 def keys_to_paste(
-    configured: str | Mapping[str, Any],
+    configured: Configured,
     rule: TimeRule,
     levels: Sequence[str] | None,
     comments: Iterable[str],
@@ -60,56 +105,51 @@ def keys_to_paste(
         topic: The pipeline's topic; None when a file was tried.
         pipeline: Its name; None for one that is still to be configured.
     """
-    keys: dict[str, Any] = {"topics": [topic or "TOPIC"], "line_format": configured}
-    keys |= {"time": "record"} if rule.from_record else {}
-    keys |= {"time": "instant"} if rule.by_offset else {}
-    more = {"assume_year": rule.assume_year, "time_zone": rule.zone, "levels": levels}
-    keys |= {key: value for key, value in more.items() if value is not None}
+    time = "record" if rule.from_record else "instant" if rule.by_offset else None
+    keys = {
+        "topics": [topic or "TOPIC"],
+        "line_format": configured,
+        "time": time,
+        "assume_year": rule.assume_year,
+        "time_zone": rule.zone,
+        "levels": levels,
+    }
     rows = [f"[pipelines.{pipeline or 'NAME'}]"]
-    rows += [f"{key} = {inline_toml(value)}" for key, value in keys.items()]
+    rows += [f"{key} = {inline_toml(value)}" for key, value in keys.items() if value is not None]
     rows += [f"# {comment}" for comment in comments]
     return "\n".join([*rows, *(["# its other keys stay as they are"] if pipeline else [])])
 
 
-def comments_on(
-    rule: TimeRule,
-    levels: Sequence[str] | None,
-    seen: Sequence[str],
-    offsets: Iterable[str],
-    *,
-    lacking_level: int,
-    continuations: int,
-) -> Iterator[str]:
+def comments_on(trial: FormatTrial, rule: TimeRule, levels: Sequence[str] | None) -> Iterator[str]:
     """What a sample shows and the keys do not.
 
     Args:
+        trial: What the format makes of the sample.
         rule: How the minute follows.
         levels: Those to count; None for the default.
-        seen: The levels of the sample, the most frequent first.
-        offsets: Offsets from UTC that stand behind the times.
-        lacking_level: Lines that are malformed because they have no level.
-        continuations: Malformed lines that begin no record.
     """
     if levels and not any(map(_is_error, levels)):
         yield "all levels of the sample: keep those that mean an error"
-    counted = ["ERROR"] if levels is None else levels
+    counted, seen = ["ERROR"] if levels is None else levels, list(trial.levels)
     if counted and seen and not set(counted) & set(seen):
         yield f"no line of the sample is at {', '.join(counted)}: {', '.join(seen[:_NAMED])}"
     if levels == []:
         yield 'to count some of them only: filter = { text = ["…"] }'
-    if lacking_level:
+    if lacking := trial.malformed.get(MalformedReason.NO_LEVEL):
         yield (
-            f"{plural(lacking_level, 'line')} without a level: if that means one, name it by "
+            f"{plural(lacking, 'line')} without a level: if that means one, name it by "
             "default_level in line_format"
         )
-    different = list(dict(sorted((offset_minutes(text), text) for text in offsets)).values())
+    by_minutes = dict(sorted((offset_minutes(text), text) for text in trial.offsets))
+    different = list(by_minutes.values())
     if len(different) > 1 and not (rule.by_offset or rule.from_record):
         yield (
             f"times have different offsets ({', '.join(different[:_NAMED])}), which are not read; "
             'time = "instant" shows all of them in time_zone'
         )
-    if continuations:
-        yield f'continuation_lines = "unmatched"  # for {plural(continuations, "line")}'
+    if trial.understood and trial.continuations:
+        lines = plural(trial.continuations, "line")
+        yield f'continuation_lines = "unmatched"  # for {lines}'
 
 
 def no_known_level(seen: Sequence[str]) -> str:
@@ -187,9 +227,7 @@ def option_guess(value: bytes, options: LineOptions) -> str | None:
     return f'accept = ["{accepted}"]' if accepted else None
 
 
-def accepting(
-    configured: str | Mapping[str, Any], malformed: Iterable[bytes]
-) -> str | Mapping[str, Any]:
+def accepting(configured: Configured, malformed: Iterable[bytes]) -> Configured:
     """A line format as it is configured, with what malformed records seem to need accepted.
 
     Only what does something for this format.

@@ -3,23 +3,26 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tally.config.pipeline import TOPIC_NAME, Pipeline
 from tally.context import Context, OpenSession
 from tally.errors import ConfigError, UsageError
 from tally.formatting import printable_bytes
 from tally.kafka.client import Kafka
-from tally.lines.format import LineFormat, MalformedReason
+from tally.lines.format import LineFormat
 from tally.lines.parsing import parse_line_format
 from tally.lines.pattern import LEVEL
 from tally.lines.reading import begins_a_line, is_line, level_of, offset_of
 from tally.lines.time_rule import TimeRule, check_time_rule, continuation_reasons, with_year
 from tally.model import KafkaSnapshot, Record, TopicPartition
 from tally.set_up.format_advice import (
+    Configured,
+    FormatTrial,
+    TriedLine,
     accepting,
     comments_on,
     is_known,
@@ -44,49 +47,6 @@ PARTITIONS_ASKED: Final = 8
 RECORDS_EACH: Final = 25
 LEVELS_NAMED: Final = 8
 
-Configured = str | Mapping[str, Any]
-"""A line format as the configuration has it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TriedLine:
-    """A line of the sample, and what is read in it."""
-
-    line: str
-    """Its text; unprintable characters are escaped, and a long line is cut."""
-    reason: str | None
-    """Why it is malformed; null when it is not."""
-    minute: str | None
-    """Its minute, ``YYYY-MM-DD HH:MM:00``; null when it is malformed."""
-    fields: Mapping[str, str]
-    """Its level and other fields, by name; empty when it is malformed."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FormatTrial:
-    """What one format makes of the sample."""
-
-    line_format: str
-    """The format's name; ``custom`` for a pattern of one's own."""
-    understood: int
-    """Lines that it understands."""
-    malformed: Mapping[str, int]
-    """The other lines, by the reason."""
-    continuations: int
-    """Those among them that ``continuation_lines = "unmatched"`` would leave out."""
-    levels: Mapping[str, int]
-    """Lines by level, the most frequent first."""
-    known_levels: int | None
-    """Lines whose level logging libraries or the format have; null without levels."""
-    offsets: Mapping[str, int]
-    """Lines that it understands, by their offset from UTC."""
-    examples: tuple[TriedLine, ...]
-    """Some lines that it understands."""
-    failures: tuple[TriedLine, ...]
-    """Some lines that are malformed, of each reason the first."""
-    toml: str
-    """The keys to paste into the configuration."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialView:
@@ -107,10 +67,6 @@ class TrialView:
     """The first line; unprintable characters are escaped, and a long line is cut."""
     trials: tuple[FormatTrial, ...]
     """The formats that understand a line, the best first; the requested one in any case."""
-
-
-_Candidate = tuple[Configured, LineFormat, TimeRule]
-"""A format as it is configured, what it means, and how the minute follows."""
 
 
 def try_formats(
@@ -141,16 +97,16 @@ def try_formats(
         TallyError: Kafka did not answer, or Spark could not read.
     """
     is_asked_for = len(formats) == 1
-    candidates = []
+    candidates: list[tuple[Configured, LineFormat, TimeRule]] = []
     for configured in formats:
         with suppress(*() if is_asked_for else (ConfigError,)):
-            candidates.append(_candidate(configured, rule))
+            candidates.append((configured, *_checked(configured, rule)))
     lines = _sample(ctx, source, limit)
     values = [line.value for line in lines if line.value]
     topic = source if isinstance(source, str) else None
     with open_session() as session:
         trials = [
-            _tried(session, lines, candidate, topic, pipeline)
+            _tried(session, lines, *candidate, topic=topic, pipeline=pipeline)
             for candidate in candidates
             # Spark decides, but needs a moment for each format.
             if is_asked_for
@@ -188,14 +144,15 @@ def newest_levels(kafka: Kafka, pipeline: Pipeline, held: KafkaSnapshot) -> Mapp
     return dict(Counter(level for level in levels if level).most_common(LEVELS_NAMED))
 
 
-def _candidate(configured: Configured, rule: TimeRule) -> _Candidate:
+def _checked(configured: Configured, rule: TimeRule) -> tuple[LineFormat, TimeRule]:
+    """What a configured format means, and how the minute follows."""
     found = parse_line_format(configured, key="line_format")
     own = with_year(found, rule)
     try:
         check_time_rule(found, own)
     except ValueError as error:
         raise ConfigError(f"line_format: {found.name} {error}") from error
-    return configured, found, own
+    return found, own
 
 
 def _sample(ctx: Context, source: str | Path, limit: int) -> list[Record]:
@@ -271,58 +228,53 @@ def _newest(held: KafkaSnapshot, topics: Iterable[str], each: int) -> dict[Topic
 def _tried(
     session: "SparkSession",
     lines: Sequence[Record],
-    candidate: _Candidate,
+    configured: Configured,
+    line_format: LineFormat,
+    rule: TimeRule,
+    *,
     topic: str | None,
     pipeline: str | None,
 ) -> FormatTrial:
     from tally.spark.trial import try_format  # noqa: PLC0415 - Spark is heavy
 
-    configured, line_format, rule = candidate
     read = try_format(session, lines, line_format, rule)
     tried = [
         TriedLine(line=_text(line), reason=reason, minute=minute, fields=fields)
         for line, (reason, minute, fields) in zip(lines, read, strict=True)
     ]
     judged = [(line.value or b"", of.reason) for line, of in zip(lines, tried, strict=True)]
+    malformed = [(value, reason) for value, reason in judged if reason is not None]
     sound = [line for line in tried if line.reason is None]
-    reasons = Counter(line.reason for line in tried if line.reason)
-    failed = {line.reason: line for line in reversed(tried) if line.reason is not None}
-    names = line_format.level_names
-    found = Counter(
-        names.get(line.fields[LEVEL], line.fields[LEVEL]) for line in sound if LEVEL in line.fields
-    )
-    levels = dict(found.most_common())
+    printed = Counter(line.fields[LEVEL] for line in sound if LEVEL in line.fields)
+    levels: Counter[str] = Counter()
+    for level, count in printed.items():
+        levels[line_format.level_names.get(level, level)] += count
     known = sum(count for level, count in levels.items() if is_known(line_format, level))
-    stated = (offset_of(line_format, value) for value, reason in judged if not reason)
-    offsets = Counter(offset for offset in stated if offset)
+    stated = (offset_of(line_format, value) for value, reason in judged if reason is None)
     no_line = continuation_reasons(line_format, rule)
-    continuations = sum(
-        reason in no_line and not begins_a_line(line_format, value)
-        for value, reason in judged
-        if reason
-    )
-    to_count = levels_to_configure(line_format, levels)
-    comments = comments_on(
-        rule,
-        to_count,
-        list(levels),
-        offsets,
-        lacking_level=reasons[MalformedReason.NO_LEVEL],
-        continuations=continuations if sound else 0,
-    )
-    accepted = accepting(configured, (value for value, reason in judged if reason))
-    toml = keys_to_paste(accepted, rule, to_count, comments, topic=topic, pipeline=pipeline)
-    return FormatTrial(
+    trial = FormatTrial(
         line_format=line_format.name,
         understood=len(sound),
-        malformed=dict(reasons.most_common()),
-        continuations=continuations,
-        levels=dict(islice(levels.items(), LEVELS_SHOWN)),
+        malformed=dict(Counter(reason for _, reason in malformed).most_common()),
+        continuations=sum(
+            reason in no_line and not begins_a_line(line_format, value)
+            for value, reason in malformed
+        ),
+        levels=dict(levels.most_common()),
         known_levels=known if line_format.has_level else None,
-        offsets=dict(offsets.most_common()),
+        offsets=dict(Counter(filter(None, stated)).most_common()),
         examples=tuple(sound[:EXAMPLES]),
-        failures=tuple(failed.values()),
-        toml=no_known_level(list(levels)) if levels and not known else toml,
+        failures=tuple({line.reason: line for line in reversed(tried) if line.reason}.values()),
+        toml="",
+    )
+    to_count = levels_to_configure(line_format, trial.levels)
+    comments = comments_on(trial, rule, to_count)
+    accepted = accepting(configured, (value for value, _ in malformed))
+    toml = keys_to_paste(accepted, rule, to_count, comments, topic=topic, pipeline=pipeline)
+    return replace(
+        trial,
+        levels=dict(islice(trial.levels.items(), LEVELS_SHOWN)),
+        toml=no_known_level(list(trial.levels)) if levels and not known else toml,
     )
 
 

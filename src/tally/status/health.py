@@ -6,12 +6,13 @@ shows only there. What else cannot be known where the question is asked (whether
 raises no problem there.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from tally.aggregates.checks import find_format
 from tally.config.pipeline import Pipeline
+from tally.config.settings import CORRECT_THEM
 from tally.formatting import plural
 from tally.ledger.rules import Understood
 from tally.status.state import PipelineState
@@ -68,9 +69,28 @@ def worst_of(healths: Iterable[Health]) -> Health:
     return next((h for h in (Health.FAIL, Health.UNKNOWN, Health.WARN) if h in found), Health.OK)
 
 
+def _fail(reason: ProblemReason, detail: str, next_step: str | None) -> Problem:
+    return Problem(reason=reason, health=Health.FAIL, detail=detail, next_step=next_step)
+
+
+def _warn(reason: ProblemReason, detail: str, next_step: str | None) -> Problem:
+    return Problem(reason=reason, health=Health.WARN, detail=detail, next_step=next_step)
+
+
+def disabled_problem(mistakes: Sequence[str]) -> Problem:
+    """What is wrong with a pipeline that is configured wrong."""
+    return _fail(ProblemReason.DISABLED, "; ".join(mistakes), CORRECT_THEM)
+
+
 def problems_of(found: PipelineState) -> Iterator[Problem]:
     """What is wrong with a pipeline, failures first."""
-    yield from _errors(found)
+    for reason, error in (
+        (ProblemReason.UNPREPARED, found.ledger.unprepared),
+        (ProblemReason.KAFKA_UNANSWERED, found.kafka_error),
+        (ProblemReason.ENGINE_UNANSWERED, found.surroundings.engine_error),
+    ):
+        if error is not None:
+            yield _fail(reason, error.what, error.next_step)
     yield from _waiting_for_a_decision(found)
     if found.ledger.unprepared is None:  # else that is why it waits
         yield from _late(found)
@@ -78,36 +98,19 @@ def problems_of(found: PipelineState) -> Iterator[Problem]:
     yield from _warnings(found)
 
 
-def _errors(found: PipelineState) -> Iterator[Problem]:
-    for reason, error in (
-        (ProblemReason.UNPREPARED, found.ledger.unprepared),
-        (ProblemReason.KAFKA_UNANSWERED, found.kafka_error),
-        (ProblemReason.ENGINE_UNANSWERED, found.surroundings.engine_error),
-    ):
-        if error is not None:
-            yield Problem(
-                reason=reason, health=Health.FAIL, detail=error.what, next_step=error.next_step
-            )
-
-
 def _waiting_for_a_decision(found: PipelineState) -> Iterator[Problem]:
     for block in found.blocks:
-        yield Problem(
-            reason=ProblemReason.BLOCKED,
-            health=Health.FAIL,
-            detail=f"{block.place} is not read: {block.detail}",
-            next_step=block.next_step,
-        )
+        detail = f"{block.place} is not read: {block.detail}"
+        yield _fail(ProblemReason.BLOCKED, detail, block.next_step)
     # A loss blocks its partition, but the blocks are known only when Kafka was asked.
     blocked = {block.place for block in found.blocks}
     for loss in found.ledger.losses:
         where = loss.range.partition
         if not blocked & {str(where), where.topic}:
-            yield Problem(
-                reason=ProblemReason.OPEN_LOSS,
-                health=Health.FAIL,
-                detail=f"{loss.range} was lost, which nobody has decided about",
-                next_step=f"tally losses accept {found.pipeline.name} --reason '…'",
+            yield _fail(
+                ProblemReason.OPEN_LOSS,
+                f"{loss.range} was lost, which nobody has decided about",
+                f"tally losses accept {found.pipeline.name} --reason '…'",
             )
 
 
@@ -116,42 +119,30 @@ def _late(found: PipelineState) -> Iterator[Problem]:
 
     It is a warning before that, when not even a batch was planned of it: no task starts.
     """
-    before, health, name = found.overdue_before, Health.FAIL, found.pipeline.name
+    before, name = found.overdue_before, found.pipeline.name
     batch = min(found.ledger.open_batches, key=lambda one: one.planned_at, default=None)
     next_step = (
         f"see why the DAG {name} does not count (its pool, Airflow's scheduler), or: "
         f"tally run --pipeline {name} --all"
     )
     if batch is not None and batch.planned_at < before:
-        waits = (
-            f"batch {batch.batch_id} waits to be committed since "
-            f"{batch.planned_at:%Y-%m-%d %H:%M:%S} UTC"
-        )
-    elif found.overdue_offsets:
-        waits = (
-            f"not counted yet: {plural(found.overdue_offsets, 'offset')} from before "
-            f"{before:%Y-%m-%d %H:%M:%S} UTC"
-        )
+        since = f"{batch.planned_at:%Y-%m-%d %H:%M:%S} UTC"
+        waits = f"batch {batch.batch_id} waits to be committed since {since}"
+        yield _fail(ProblemReason.LATE, waits, next_step)
+    elif found.overdue:
         if found.are_held_up:
             next_step = (
                 "end the transaction that is open, behind which nothing can be read: kafka-"
                 "transactions --bootstrap-server BROKER:9092 find-hanging shows those that hang"
             )
+        offsets = plural(sum(found.overdue.values()), "offset")
+        waits = f"not counted yet: {offsets} from before {before:%Y-%m-%d %H:%M:%S} UTC"
+        yield _fail(ProblemReason.LATE, waits, next_step)
     elif found.due_offsets and batch is None:
-        health = Health.WARN
-        waits = (
-            f"no batch is planned of {plural(found.due_offsets, 'offset')} from before "
-            f"{found.due_before:%Y-%m-%d %H:%M:%S} UTC"
-            + (" or with timestamps of the future" if found.are_ahead else "")
-        )
-    else:
-        return
-    yield Problem(
-        reason=ProblemReason.LATE,
-        health=health,
-        detail=waits,
-        next_step=next_step,
-    )
+        offsets, due = plural(found.due_offsets, "offset"), found.due_before
+        waits = f"no batch is planned of {offsets} from before {due:%Y-%m-%d %H:%M:%S} UTC"
+        ahead = " or with timestamps of the future" if found.are_ahead else ""
+        yield _warn(ProblemReason.LATE, waits + ahead, next_step)
 
 
 def _unshown(found: PipelineState) -> Iterator[Problem]:
@@ -159,12 +150,11 @@ def _unshown(found: PipelineState) -> Iterator[Problem]:
     unshown = found.ledger.unshown
     since = unshown.since
     if since is not None and since < found.overdue_before:
-        yield Problem(
-            reason=ProblemReason.UNSHOWN,
-            health=Health.FAIL,
-            detail=f"readers do not see the lines of {plural(unshown.segments, 'segment')} "
+        yield _fail(
+            ProblemReason.UNSHOWN,
+            f"readers do not see the lines of {plural(unshown.segments, 'segment')} "
             f"in {found.pipeline.rows_view}, the oldest committed {since:%Y-%m-%d %H:%M:%S} UTC",
-            next_step=f"tally audit {found.pipeline.name} shows them, or says why it cannot",
+            f"tally audit {found.pipeline.name} shows them, or says why it cannot",
         )
 
 
@@ -173,69 +163,51 @@ def malformed_problem(pipeline: Pipeline, read: Understood) -> Problem | None:
     if read.ratio <= pipeline.max_malformed_ratio:
         return None
     if not read.lines:
-        return Problem(
-            reason=ProblemReason.MALFORMED,
-            health=Health.WARN,
-            detail=f"none of {plural(read.records, 'record')} read last begins a "
+        return _warn(
+            ProblemReason.MALFORMED,
+            f"none of {plural(read.records, 'record')} read last begins a "
             'line, so continuation_lines = "unmatched" has left all of them out',
-            next_step=find_format(pipeline),
+            find_format(pipeline),
         )
-    return Problem(
-        reason=ProblemReason.MALFORMED,
-        health=Health.WARN,
-        detail=f"{read.malformed:,} of the {read.lines:,} records that were read last are "
+    return _warn(
+        ProblemReason.MALFORMED,
+        f"{read.malformed:,} of the {read.lines:,} records that were read last are "
         f"malformed, a larger share than max_malformed_ratio = {pipeline.max_malformed_ratio:g}",
-        next_step=f"tally dead-letters {pipeline.name}",
-    )
-
-
-def nothing_matched(
-    pipeline: Pipeline, read: Understood, levels: Mapping[str, int]
-) -> Problem | None:
-    """What is wrong when lines are understood and none was ever counted by today's rules."""
-    understood = read.lines - read.malformed
-    if read.has_matched or not understood:
-        return None
-    newest = ", ".join(f"{level} ({lines})" for level, lines in levels.items())
-    return Problem(
-        reason=ProblemReason.NOTHING_MATCHED,
-        health=Health.WARN,
-        detail=f"none of {plural(understood, 'line')} read last and understood is counted, "
-        f"by the rules {pipeline.rules}"
-        + (f"; the newest have the levels {newest}" if newest else ""),
-        next_step=f"correct pipelines.{pipeline.name}.levels, or its filter; "
-        f"tally format try {pipeline.topics[0]} shows what the lines have",
+        f"tally dead-letters {pipeline.name}",
     )
 
 
 def _warnings(found: PipelineState) -> Iterator[Problem]:
-    pipeline = found.pipeline
-    if (malformed := malformed_problem(pipeline, found.ledger.understood)) is not None:
+    pipeline, read, by = found.pipeline, found.ledger.understood, found.ledger.alternating
+    if (malformed := malformed_problem(pipeline, read)) is not None:
         yield malformed
-    if (nothing := nothing_matched(pipeline, found.ledger.understood, found.levels)) is not None:
-        yield nothing
-    if found.ledger.alternating:
-        yield Problem(
-            reason=ProblemReason.RULES_ALTERNATE,
-            health=Health.WARN,
-            detail="the latest batches are counted under two rules in turn, by "
-            f"{' and by '.join(found.ledger.alternating)}",
-            next_step="give both installations one configuration, or one of them a pipeline of "
+    if not read.has_matched and (understood := read.lines - read.malformed):
+        newest = ", ".join(f"{level} ({lines})" for level, lines in found.levels.items())
+        yield _warn(
+            ProblemReason.NOTHING_MATCHED,
+            f"none of {plural(understood, 'line')} read last and understood is counted, "
+            f"by the rules {pipeline.rules}"
+            + (f"; the newest have the levels {newest}" if newest else ""),
+            f"correct pipelines.{pipeline.name}.levels, or its filter; "
+            f"tally format try {pipeline.topics[0]} shows what the lines have",
+        )
+    if by:
+        yield _warn(
+            ProblemReason.RULES_ALTERNATE,
+            f"the latest batches are counted under two rules in turn, by {' and by '.join(by)}",
+            "give both installations one configuration, or one of them a pipeline of "
             "its own; then replay what was counted under other rules",
         )
-    limit = pipeline.max_lag_offsets
-    if limit is not None and found.lag_offsets is not None and found.lag_offsets > limit:
-        yield Problem(
-            reason=ProblemReason.LAG,
-            health=Health.WARN,
-            detail=f"{plural(found.lag_offsets, 'offset')} wait, more than max_lag_offsets = "
-            f"{limit}",
-            next_step=f"tally run --pipeline {pipeline.name} --all",
+    limit, lag = pipeline.max_lag_offsets, found.lag_offsets
+    if limit is not None and lag is not None and lag > limit:
+        yield _warn(
+            ProblemReason.LAG,
+            f"{plural(lag, 'offset')} wait, more than max_lag_offsets = {limit}",
+            f"tally run --pipeline {pipeline.name} --all",
         )
-    if found.surroundings.paused:
-        yield Problem(
-            reason=ProblemReason.PAUSED,
-            health=Health.WARN,
-            detail=f"the DAG {pipeline.name} is paused in Airflow",
-            next_step=f"tally airflow cli dags unpause {pipeline.name}",
+    if pipeline.name in found.surroundings.paused:
+        yield _warn(
+            ProblemReason.PAUSED,
+            f"the DAG {pipeline.name} is paused in Airflow",
+            f"tally airflow cli dags unpause {pipeline.name}",
         )

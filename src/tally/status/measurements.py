@@ -11,8 +11,7 @@ from typing import Final
 
 from tally.ledger.records import BatchRecord
 from tally.status.health import Health, Problem, ProblemReason
-from tally.status.status import StatusView
-from tally.status.waiting import WaitingView
+from tally.status.status import StatusView, WaitingView
 
 
 class Metric(StrEnum):
@@ -103,18 +102,6 @@ class Measurement:
     """Names and values of what it is of, besides the pipeline."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AuditOutcome:
-    """What an audit has found."""
-
-    holds: bool
-    """Whether the counts are right."""
-    violations: int
-    """How many violations it has found."""
-    ended_at: datetime
-    """When it ended, with its zone."""
-
-
 _HEALTH: Final = {Health.OK: 0, Health.WARN: 1, Health.FAIL: 2}
 
 
@@ -180,11 +167,11 @@ def of_problems(health: Health, problems: tuple[Problem, ...]) -> Iterator[Measu
         yield Measurement(Metric.PROBLEM, reason in found, labels=labels)
 
 
-def of_audit(outcome: AuditOutcome) -> Iterator[Measurement]:
-    """What is measured of an audit."""
-    yield Measurement(Metric.AUDIT_HOLDS, outcome.holds)
-    yield Measurement(Metric.AUDIT_VIOLATIONS, outcome.violations)
-    yield _at(Metric.AUDIT_ENDED, outcome.ended_at)
+def of_audit(holds: bool, violations: int, ended_at: datetime) -> Iterator[Measurement]:
+    """What is measured of an audit: whether the counts are right, violations, and its end."""
+    yield Measurement(Metric.AUDIT_HOLDS, holds)
+    yield Measurement(Metric.AUDIT_VIOLATIONS, violations)
+    yield _at(Metric.AUDIT_ENDED, ended_at)
 
 
 def _at(metric: Metric, moment: datetime) -> Measurement:

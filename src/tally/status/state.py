@@ -1,10 +1,10 @@
 """What is known of a pipeline at one moment: the ledger's side, Kafka's, and its surroundings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, Self
 
 from tally.aggregates.aggregate import fingerprint
 from tally.config.pipeline import Pipeline
@@ -28,11 +28,13 @@ from tally.model import (
     KafkaSnapshot,
     KnownTopic,
     LossCause,
+    OffsetRange,
     PartitionSnapshot,
+    Position,
     TopicPartition,
 )
 from tally.mysql.transactions import Transaction
-from tally.planning.blocks import OTHER_RECORDS, Block, before_a_plan
+from tally.planning.blocks import OTHER_RECORDS, Block, BlockReason, before_a_plan
 from tally.planning.ingest import plan_ingest
 from tally.set_up.format_trial import newest_levels
 from tally.status.surroundings import UNKNOWN, Surroundings
@@ -109,24 +111,71 @@ def _why_unprepared(tx: Transaction, pipeline: Pipeline) -> ErrorView | None:
     return None
 
 
-class Waits(NamedTuple):
-    """What of a partition is to be counted."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionStatus:
+    """One partition, as the ledger and Kafka see it."""
 
-    first: int
-    """The first offset that is not counted."""
-    end: int
-    """The first one that is not written."""
-    readable_end: int
-    """The first one that cannot be read, for an open transaction or as it is not written."""
-
-    def before(self, until: int | None) -> int:
-        """How many of them are before an offset; all when None."""
-        return max(0, (self.end if until is None else min(until, self.end)) - self.first)
+    partition: TopicPartition
+    """The partition."""
+    topic_id: str | None
+    """The topic's id in the ledger; null when the ledger does not know it yet."""
+    start_offset: int | None
+    """Where counting began; null when the ledger does not know the partition yet."""
+    next_offset: int | None
+    """The committed offset, which is the first one not counted; null for a new partition."""
+    planned_until: int | None
+    """Where the open batch ends; null when it does not read the partition."""
+    kafka_earliest: int | None
+    """The first offset that Kafka holds; null when Kafka did not say."""
+    kafka_end: int | None
+    """The first offset that cannot be read yet; null when Kafka did not say."""
+    lag_offsets: int | None
+    """Offsets that Kafka holds and that are not counted; of a topic that was created again, all."""
+    unstable_offsets: int | None
+    """Those from ``kafka_end`` on, which an open transaction holds up; null when Kafka did not
+    say."""
+    open_loss: OffsetRange | None
+    """The lost range that waits for a decision; null when there is none."""
+    blocked: BlockReason | None
+    """Why it is not read; null when it is."""
 
     @property
-    def readable(self) -> "Waits":
-        """Those of them that can be read."""
-        return self._replace(end=self.readable_end)
+    def first_waiting(self) -> int | None:
+        """The first offset that Kafka holds and that is not counted; None when not known."""
+        if self.kafka_end is None or self.lag_offsets is None:
+            return None
+        return self.kafka_end + (self.unstable_offsets or 0) - self.lag_offsets
+
+    def waiting(self, until: int | None = None, *, readable: bool = False) -> int:
+        """Offsets that are to be counted; none of a partition that is blocked.
+
+        Args:
+            until: Only those before this one; all when None.
+            readable: Only those that can be read, as no open transaction holds them up.
+        """
+        first = self.first_waiting
+        if first is None or self.kafka_end is None or self.blocked is not None:
+            return 0
+        end = self.kafka_end if readable else first + (self.lag_offsets or 0)
+        return max(0, (end if until is None else min(until, end)) - first)
+
+    @property
+    def planned_offsets(self) -> int:
+        """Offsets that are planned and not counted yet."""
+        if self.planned_until is None or self.next_offset is None:
+            return 0
+        return self.planned_until - self.next_offset
+
+    @property
+    def condition(self) -> str:
+        """The partition's status in a few words."""
+        if self.blocked is not None:
+            return f"blocked: {self.blocked}"
+        if self.open_loss is not None:
+            return f"open loss {self.open_loss.span}"
+        if self.kafka_end is None:
+            return "unknown"
+        return "new" if self.next_offset is None else "ok"
 
 
 _Offsets = Mapping[TopicPartition, int | None]
@@ -171,23 +220,21 @@ class PipelineState:
         found = replace(self, kafka=held)
         is_mute = not self.ledger.understood.has_matched
         levels = newest_levels(port, pipeline, held) if is_mute else {}
-        return replace(found, levels=levels, **found.ages(port))
-
-    def ages(self, port: Kafka) -> dict[str, Any]:
-        """What Kafka says of the age of what waits, by field."""
-        waits, planned_at = self.waits, self.ledger.last_planned_at
+        waits, planned_at = found.waits, self.ledger.last_planned_at
         due = dict(port.offsets_at(waits, self.due_before))
         ahead: list[TopicPartition] = []
         if planned_at is not None and planned_at < self.due_before:
-            undue = [where for where in waits if not waits[where].before(due[where])]
+            undue = [where for where in waits if not waits[where].waiting(due[where])]
             # Clocks differ a little; what is not further ahead is due soon by its own timestamp.
             ahead_of = self.now + (self.now - self.due_before)
             until = port.offsets_at(undue, ahead_of) if undue else {}
-            ahead = [where for where in undue if not waits[where].before(until[where])]
+            ahead = [where for where in undue if not waits[where].waiting(until[where])]
             due |= dict.fromkeys(ahead)
-        late = [where for where in waits if waits[where].before(due[where])]
+        late = [where for where in waits if waits[where].waiting(due[where])]
         overdue = port.offsets_at(late, self.overdue_before) if late else {}
-        return {"due_until": due, "overdue_until": overdue, "are_ahead": bool(ahead)}
+        return replace(
+            found, levels=levels, due_until=due, overdue_until=overdue, are_ahead=bool(ahead)
+        )
 
     @property
     def due_before(self) -> datetime:
@@ -200,13 +247,15 @@ class PipelineState:
         return self.pipeline.due_before(self.now, self.pipeline.patience_s)
 
     @cached_property
-    def partitions(self) -> list[TopicPartition]:
+    def partitions(self) -> tuple[PartitionStatus, ...]:
         """Every partition that the ledger or Kafka knows, in order."""
         known, held = self.ledger.known, self.kafka.topics if self.kafka else {}
         found = {(topic, n) for topic, entry in known.items() for n in entry.positions}
         for topic in held.keys() & {*self.pipeline.topics, *known}:
             found |= {(topic, n) for n in held[topic].partitions}
-        return [TopicPartition(topic=topic, partition=n) for topic, n in sorted(found)]
+        return tuple(
+            self._partition(TopicPartition(topic=topic, partition=n)) for topic, n in sorted(found)
+        )
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
@@ -223,71 +272,75 @@ class PipelineState:
             plan = plan_ingest(asked_of, known=known, kafka=kafka, starts={})
         return before_a_plan(pipeline.name, plan.blocks, known)
 
-    def blocks_of(self, where: TopicPartition) -> Sequence[Block]:
-        """Why a partition is not read; empty when it is."""
-        return [
-            block
-            for block in self.blocks
-            if block.topic == where.topic and block.partition in {None, where.partition}
-        ]
-
-    def held(self, where: TopicPartition) -> PartitionSnapshot | None:
-        """What Kafka holds of a partition; None when it did not say."""
-        return self.kafka.partition(where) if self.kafka else None
-
-    def lag(self, where: TopicPartition) -> int | None:
-        """Offsets that Kafka holds and that are not counted; None when that is not known.
-
-        Of a topic that was created again, or of another cluster, nothing is counted.
-        """
-        held = self.held(where)
-        if held is None:
-            return None
-        if any(block.reason in OTHER_RECORDS for block in self.blocks_of(where)):
-            return held.written_end - held.earliest
-        if where.topic not in self.ledger.known and isinstance(self.pipeline.start, datetime):
-            return None
-        return held.written_end - self._first(where, held)
-
     @cached_property
-    def waits(self) -> dict[TopicPartition, Waits]:
-        """What is to be counted, by partition, of those that are not blocked."""
-        found = {
-            where: Waits(self._first(where, held), held.written_end, held.end)
-            for where in self.partitions
-            if (held := self.held(where)) and not self.blocks_of(where)
-        }
-        return {where: waits for where, waits in found.items() if waits.first < waits.end}
+    def waits(self) -> dict[TopicPartition, PartitionStatus]:
+        """The partitions in which something is to be counted, and can be planned."""
+        return {one.partition: one for one in self.partitions if one.waiting()}
 
     @property
     def lag_offsets(self) -> int | None:
         """The lag of all that is not blocked; None when Kafka did not say what it holds."""
         if self.kafka is None:
             return None
-        return sum(self.lag(p) or 0 for p in self.partitions if not self.blocks_of(p))
+        return sum(one.waiting() for one in self.partitions)
 
     @property
     def due_offsets(self) -> int:
         """How many of the offsets that wait and can be read are due."""
-        return _late({where: of.readable for where, of in self.waits.items()}, self.due_until)
+        until = self.due_until
+        return sum(p.waiting(until[w], readable=True) for w, p in self.waits.items() if w in until)
 
-    @property
-    def overdue_offsets(self) -> int:
+    @cached_property
+    def overdue(self) -> dict[TopicPartition, int]:
         """How many of the offsets that wait are overdue, also behind an open transaction."""
-        return _late(self.waits, self.overdue_until)
+        until = self.overdue_until
+        found = {w: p.waiting(until[w]) for w, p in self.waits.items() if w in until}
+        return {where: offsets for where, offsets in found.items() if offsets}
 
     @property
     def are_held_up(self) -> bool:
         """Whether open transactions hold up all that is overdue."""
-        overdue = [of for w, of in self.waits.items() if _late({w: of}, self.overdue_until)]
-        return all(of.first >= of.readable_end for of in overdue)
+        return not any(self.waits[where].waiting(readable=True) for where in self.overdue)
 
-    def _first(self, where: TopicPartition, held: PartitionSnapshot) -> int:
-        """The first offset that waits; the end in a new topic whose start is not known here."""
+    def _partition(self, where: TopicPartition) -> PartitionStatus:
         topic = self.ledger.known.get(where.topic)
+        position = topic.positions.get(where.partition) if topic else None
+        loss = position.open_loss if position else None
+        held = self.kafka.partition(where) if self.kafka else None
+        blocks = [
+            block.reason
+            for block in self.blocks
+            if block.topic == where.topic and block.partition in {None, where.partition}
+        ]
+        # Of a topic that was created again, or of another cluster, nothing is counted.
+        is_other = bool(OTHER_RECORDS & set(blocks))
+        first = held.earliest if held and is_other else self._first(topic, position, held)
+        return PartitionStatus(
+            partition=where,
+            topic_id=topic.topic_id if topic else None,
+            start_offset=position.start_offset if position else None,
+            next_offset=position.next_offset if position else None,
+            planned_until=self.ledger.planned_until.get(where),
+            kafka_earliest=held.earliest if held else None,
+            kafka_end=held.end if held else None,
+            lag_offsets=held.written_end - first if held and first is not None else None,
+            unstable_offsets=held.unstable if held else None,
+            open_loss=loss.range if loss else None,
+            blocked=blocks[0] if blocks else None,
+        )
+
+    def _first(
+        self,
+        topic: KnownTopic | None,
+        position: Position | None,
+        held: PartitionSnapshot | None,
+    ) -> int | None:
+        """The first offset that waits; None when it is not known, as for a start at a time."""
+        start = self.pipeline.start
+        if held is None or (topic is None and isinstance(start, datetime)):
+            return None
         if topic is None:
-            return held.earliest if self.pipeline.start == "earliest" else held.written_end
-        position = topic.positions.get(where.partition)
+            return held.earliest if start == "earliest" else held.written_end
         if position is None:  # of a partition that the topic has gained since all is due
             return held.earliest
         loss = position.open_loss
@@ -295,7 +348,3 @@ class PipelineState:
         # Behind a truncation nothing is counted.
         counted = loss.range.from_offset if loss and is_truncated else position.next_offset
         return min(held.written_end, max(counted, held.earliest))
-
-
-def _late(waits: Mapping[TopicPartition, Waits], until: _Offsets) -> int:
-    return sum(of.before(until[where]) for where, of in waits.items() if where in until)

@@ -1,66 +1,22 @@
-"""The status of a pipeline: the ledger's positions and what Kafka holds."""
+"""The status of pipelines: the ledger's positions, what Kafka holds, and since when it waits."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Self
 
 from tally.context import Context
+from tally.each import is_down
 from tally.errors import TallyError
 from tally.ledger.decisions import LossRecord
 from tally.ledger.records import BatchRecord
 from tally.ledger.rules import Understood
-from tally.model import OffsetRange, TopicPartition
-from tally.planning.blocks import Block, BlockReason
-from tally.status.health import Health, Problem, problems_of, worst_of
-from tally.status.state import RATE_OVER, LedgerState, PipelineState
+from tally.model import TopicPartition
+from tally.planning.blocks import Block
+from tally.status.health import Health, Problem, disabled_problem, problems_of, worst_of
+from tally.status.state import RATE_OVER, LedgerState, PartitionStatus, PipelineState
 from tally.status.surroundings import UNKNOWN, Surroundings
-from tally.views import ErrorView
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PartitionStatus:
-    """One partition, as the ledger and Kafka see it."""
-
-    partition: TopicPartition
-    """The partition."""
-    topic_id: str | None
-    """The topic's id in the ledger; null when the ledger does not know it yet."""
-    start_offset: int | None
-    """Where counting began; null when the ledger does not know the partition yet."""
-    next_offset: int | None
-    """The committed offset, which is the first one not counted; null for a new partition."""
-    planned_until: int | None
-    """Where the open batch ends; null when it does not read the partition."""
-    kafka_earliest: int | None
-    """The first offset that Kafka holds; null when Kafka did not say."""
-    kafka_end: int | None
-    """The first offset that cannot be read yet; null when Kafka did not say."""
-    lag_offsets: int | None
-    """Offsets that Kafka holds and that are not counted; of a topic that was created again, all."""
-    unstable_offsets: int | None
-    """Those from ``kafka_end`` on, which an open transaction holds up; null when Kafka did not
-    say."""
-    open_loss: OffsetRange | None
-    """The lost range that waits for a decision; null when there is none."""
-    blocked: BlockReason | None
-    """Why it is not read; null when it is."""
-
-    @property
-    def planned_offsets(self) -> int:
-        """Offsets that are planned and not counted yet."""
-        if self.planned_until is None or self.next_offset is None:
-            return 0
-        return self.planned_until - self.next_offset
-
-    @property
-    def condition(self) -> str:
-        """The partition's status in a few words."""
-        if self.blocked is not None:
-            return f"blocked: {self.blocked}"
-        if self.open_loss is not None:
-            return f"open loss {self.open_loss.span}"
-        if self.kafka_end is None:
-            return "unknown"
-        return "new" if self.next_offset is None else "ok"
+from tally.views import ErrorView, view_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,51 +55,179 @@ class StatusView:
     """The minute batch that was committed last."""
 
 
-def status(
-    ctx: Context,
-    name: str,
-    *,
-    ask_kafka: bool = True,
-    kafka_error: ErrorView | None = None,
-    surroundings: Surroundings = UNKNOWN,
-    on_unanswered: Callable[[TallyError], None] = lambda _: None,
-) -> StatusView:
-    """The status of a pipeline; the ledger's side is one snapshot.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WaitingPartition:
+    """The oldest record of a partition that is not counted."""
 
-    When Kafka does not answer, the view says so and has the ledger's side all the same.
+    written_at: datetime | None
+    """Its timestamp, as Kafka has it; null when Kafka did not say in time."""
+    expires_at: datetime | None
+    """When retention may take it, at the earliest; null when it is kept by size alone, or that is
+    not known."""
 
-    Args:
-        ctx: What is needed from outside.
-        name: The pipeline.
-        ask_kafka: Whether Kafka is asked as well; if not, only the ledger's side is filled in.
-        kafka_error: Why Kafka does not answer, when that is known already: then it is not asked.
-        surroundings: What is known of Airflow and of the engine.
-        on_unanswered: Called with the error when Kafka did not answer, or refused; it may give the
-            error a better next step.
+    def retention_left(self, now: datetime) -> float | None:
+        """The share of its retention that is left: 1 when written, 0 when it may go, or less."""
+        written, expires = self.written_at, self.expires_at
+        if written is None or expires is None or expires <= written:
+            return None
+        return (expires - now) / (expires - written)
 
-    Raises:
-        UnknownPipelineError: No such pipeline is configured.
-        MySQLUnavailableError: The server did not answer.
-        OperatorError: The ledger is not migrated or access is denied.
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WaitingView:
+    """The status of a pipeline with what Kafka says, and how old what waits is."""
+
+    asked_at: datetime
+    """When Kafka was asked."""
+    status: StatusView
+    """The status."""
+    oldest: Mapping[TopicPartition, WaitingPartition]
+    """The oldest uncounted record of each partition that has one; in order."""
+    times_error: ErrorView | None
+    """Why the times of some of them are not known; null when Kafka has answered."""
+
+    @property
+    def oldest_at(self) -> datetime | None:
+        """The timestamp of the oldest record that waits; None without one, or when not known."""
+        written = (one.written_at for one in self.oldest.values())
+        return min((at for at in written if at is not None), default=None)
+
+    @property
+    def retention_left(self) -> float | None:
+        """The smallest share of its retention that a record has left; None where none is known."""
+        shares = (p.retention_left(self.asked_at) for p in self.oldest.values())
+        return min((share for share in shares if share is not None), default=None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PipelineSummary:
+    """A pipeline in one line."""
+
+    pipeline: str
+    """Its name."""
+    topics: tuple[str, ...] = ()
+    """The topics that it reads; empty when it is disabled."""
+    result_table: str | None = None
+    """The table it counts into; null when it is disabled."""
+    health: Health
+    """Its health: that of the worst problem, or ``unknown`` until Kafka has answered."""
+    problems: tuple[Problem, ...]
+    """What is wrong, failures first; empty when nothing is."""
+    lag_offsets: int | None = None
+    """Offsets that Kafka holds and that are not counted; null when that is not known."""
+    last_committed_at: datetime | None = None
+    """When its last minute batch was committed; null before the first one."""
+
+    @classmethod
+    def of(cls, view: StatusView, topics: Sequence[str]) -> Self:
+        """The summary of a status."""
+        last = view.last_committed_batch
+        committed_at = last.committed_at if last else None
+        return view_of(cls, view, topics=tuple(topics), last_committed_at=committed_at)
+
+    @classmethod
+    def disabled(cls, name: str, mistakes: Sequence[str]) -> Self:
+        """The summary of a pipeline that is configured wrong."""
+        return cls(pipeline=name, health=Health.FAIL, problems=(disabled_problem(mistakes),))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PipelinesView:
+    """All configured pipelines."""
+
+    health: Health
+    """The worst health of them."""
+    pipelines: tuple[PipelineSummary, ...]
+    """The pipelines, by name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Statuses:
+    """Asks for the status of one pipeline after another; a Kafka that is down is asked only once.
+
+    When Kafka does not answer, a view says so and has the ledger's side all the same. Each method
+    raises an UnknownPipelineError where no such pipeline is configured, a MySQLUnavailableError
+    where the server did not answer, and an OperatorError where the ledger is not migrated or access
+    is denied.
     """
-    pipeline = ctx.settings.pipeline(name)
-    now = ctx.clock.now()
-    with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
-        ledger = LedgerState.read(tx, pipeline, now)
-    state = PipelineState(pipeline=pipeline, now=now, ledger=ledger, surroundings=surroundings)
-    if ask_kafka and kafka_error is None:
+
+    ctx: Context
+    """What is needed from outside."""
+    ask_kafka: bool = True
+    """Whether Kafka is asked as well; if not, only the ledger's side is filled in."""
+    surroundings: Surroundings = UNKNOWN
+    """What is known of Airflow and of the engine."""
+    explain: Callable[[TallyError], None] = lambda _: None
+    """Called with an error of Kafka before it is shown; it may give it a better next step."""
+    errors: list[TallyError] = field(default_factory=list)
+    """Kafka's errors so far; one of a server that is down is there once."""
+
+    def of(self, name: str) -> StatusView:
+        """The status of a pipeline; the ledger's side is one snapshot."""
+        pipeline = self.ctx.settings.pipeline(name)
+        now = self.ctx.clock.now()
+        with self.ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
+            ledger = LedgerState.read(tx, pipeline, now)
+        around = self.surroundings
+        state = PipelineState(pipeline=pipeline, now=now, ledger=ledger, surroundings=around)
+        if not self.ask_kafka:
+            return status_of(state)
+        error = next(filter(is_down, self.errors), None)
+        if error is None:
+            try:
+                return status_of(state.ask(self.ctx.kafka))
+            except TallyError as found:
+                error = found
+                self.explain(error)
+                self.errors.append(error)
+        return status_of(replace(state, kafka_error=ErrorView.of(error)))
+
+    def waiting(self, name: str) -> WaitingView:
+        """The status of a pipeline, and how old what waits is; each answer is waited for so long.
+
+        What Kafka does not say of the times is in the view alone, and no error in ``errors``.
+        """
+        asked_at = self.ctx.clock.now()
+        view = self.of(name)
+        first = {
+            p.partition: p.first_waiting
+            for p in view.partitions
+            if p.lag_offsets and p.first_waiting is not None
+        }
+        error = None
+        times: Mapping[TopicPartition, datetime | None] = {}
+        kept_for: Mapping[str, timedelta | None] = {}
         try:
-            return status_of(state.ask(ctx.kafka))
-        except TallyError as error:
-            on_unanswered(error)
-            kafka_error = ErrorView.of(error)
-    return status_of(replace(state, kafka_error=kafka_error))
+            reads_committed = self.ctx.settings.pipeline(name).reads_committed
+            found = self.ctx.kafka.records_at(first, read_committed=reads_committed)
+            times = {p: some[0].written_at for p, some in found.items() if some}
+            kept_for = self.ctx.kafka.retention(sorted({p.topic for p in first}))
+        except TallyError as failed:
+            error = ErrorView.of(failed)
+        oldest = {
+            p: WaitingPartition(
+                written_at=(at := times.get(p)), expires_at=_expiry(at, kept_for.get(p.topic))
+            )
+            for p in first
+        }
+        return WaitingView(asked_at=asked_at, status=view, times_error=error, oldest=oldest)
+
+    def overview(self, names: Sequence[str]) -> PipelinesView:
+        """Pipelines of the configuration, the disabled ones too."""
+        settings = self.ctx.settings
+        found = tuple(
+            PipelineSummary.disabled(name, settings.disabled[name])
+            if name in settings.disabled
+            else PipelineSummary.of(self.of(name), settings.pipeline(name).topics)
+            for name in names
+        )
+        return PipelinesView(health=worst_of(one.health for one in found), pipelines=found)
 
 
 def status_of(state: PipelineState) -> StatusView:
     """The status of a pipeline, as it was read."""
     kafka, ledger = state.kafka, state.ledger
-    partitions = tuple(_partition(state, where) for where in state.partitions)
+    partitions = state.partitions
     problems = tuple(problems_of(state))
     unknown = [] if kafka else [Health.UNKNOWN]
     return StatusView(
@@ -165,21 +249,11 @@ def status_of(state: PipelineState) -> StatusView:
     )
 
 
-def _partition(state: PipelineState, where: TopicPartition) -> PartitionStatus:
-    topic = state.ledger.known.get(where.topic)
-    position = topic.positions.get(where.partition) if topic else None
-    held, blocks = state.held(where), state.blocks_of(where)
-    loss = position.open_loss if position else None
-    return PartitionStatus(
-        partition=where,
-        topic_id=topic.topic_id if topic else None,
-        start_offset=position.start_offset if position else None,
-        next_offset=position.next_offset if position else None,
-        planned_until=state.ledger.planned_until.get(where),
-        kafka_earliest=held.earliest if held else None,
-        kafka_end=held.end if held else None,
-        lag_offsets=state.lag(where),
-        unstable_offsets=held.unstable if held else None,
-        open_loss=loss.range if loss else None,
-        blocked=blocks[0].reason if blocks else None,
-    )
+def _expiry(written_at: datetime | None, kept: timedelta | None) -> datetime | None:
+    """When retention may take a record; None when that is not known, or beyond the calendar."""
+    if written_at is None or kept is None:
+        return None
+    try:
+        return written_at + kept
+    except OverflowError:
+        return None

@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -57,10 +57,10 @@ print("\\n" + json.dumps({"types": types, "paused": paused, "scheduler_alive": a
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Surroundings:
-    """What is known of a pipeline's surroundings besides the ledger and Kafka."""
+    """What is known of the pipelines' surroundings besides the ledger and Kafka."""
 
-    paused: bool | None = None
-    """Whether Airflow has paused its DAG; None where Airflow was not asked."""
+    paused: Collection[str] = ()
+    """Pipelines whose DAG Airflow has paused; empty where Airflow was not asked."""
     engine_error: ErrorView | None = None
     """Why the engine cannot count; None when it can, or was not asked."""
 
@@ -81,10 +81,8 @@ class Orchestration:
     """Whether a scheduler has sent a heartbeat lately; None without its database."""
 
 
-def look_around(
-    settings: Settings, airflow: Mapping[str, str] | None = None
-) -> Mapping[str, Surroundings]:
-    """The surroundings of each pipeline that is right, by name.
+def look_around(settings: Settings, airflow: Mapping[str, str] | None = None) -> Surroundings:
+    """The surroundings of all pipelines that are right.
 
     Args:
         settings: The configuration.
@@ -94,17 +92,14 @@ def look_around(
     answer = None
     if airflow is not None and is_configured({**os.environ, **airflow}):
         answer = ask_airflow(airflow, sorted(settings.pipelines))
-    return surroundings(settings, answer)
+    return surroundings(settings.spark, answer)
 
 
-def surroundings(settings: Settings, answer: Orchestration | None) -> Mapping[str, Surroundings]:
+def surroundings(spark: SparkSettings, answer: Orchestration | None) -> Surroundings:
     """The same, with what Airflow has answered; None when it did not, or was not asked."""
-    paused = (answer and answer.paused) or {}
-    error = engine_error(settings.spark)
-    return {
-        name: Surroundings(paused=paused.get(name), engine_error=error)
-        for name in settings.pipelines
-    }
+    known = ((answer and answer.paused) or {}).items()
+    paused = [dag_id for dag_id, is_paused in known if is_paused]
+    return Surroundings(paused=paused, engine_error=engine_error(spark))
 
 
 def engine_error(spark: SparkSettings) -> ErrorView | None:

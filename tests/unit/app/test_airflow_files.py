@@ -6,19 +6,17 @@ import pytest
 from tests.servers import PROJECT
 
 from tally.errors import UsageError
-from tally.packaged import folder_of
-from tally.set_up.airflow_files import FILES, FileState, airflow_file, write_airflow_files
+from tally.packaged import AIRFLOW_FILES as FILES
+from tally.packaged import folder_of, write_airflow_files
 
 
 def test_the_files_are_those_of_the_checkout(tmp_path: Path) -> None:
     """In folders of the same names; a second call changes nothing."""
     folder = tmp_path / "new"
-    view = write_airflow_files(folder)
-    assert [f.path for f in view.files] == [str(folder / name) for name in FILES]
-    assert {f.state for f in view.files} == {FileState.WRITTEN}
+    assert write_airflow_files(folder) == {folder / name: True for name in FILES}
     for name in FILES:
         assert (folder / name).read_bytes() == (PROJECT / name).read_bytes()
-    assert {f.state for f in write_airflow_files(folder).files} == {FileState.UNCHANGED}
+    assert write_airflow_files(folder) == {folder / name: False for name in FILES}
 
 
 def test_a_file_that_someone_has_changed_is_kept(tmp_path: Path) -> None:
@@ -32,7 +30,7 @@ def test_a_file_that_someone_has_changed_is_kept(tmp_path: Path) -> None:
     assert not (tmp_path / FILES[0]).exists()
     assert mine.read_text(encoding="utf-8") == "mine"
     write_airflow_files(tmp_path, replace=True)
-    assert mine.read_bytes() == airflow_file(FILES[1]).read_bytes()
+    assert mine.read_bytes() == (PROJECT / FILES[1]).read_bytes()
 
 
 def test_a_linked_dag_file_finds_what_was_written_beside_it(tmp_path: Path) -> None:

@@ -25,8 +25,7 @@ from tally.reading.columns import Column, titled
 from tally.reading.counts import Columns
 from tally.reading.dead_letters import DeadLetterView
 from tally.status.state import LedgerState, PipelineState
-from tally.status.status import StatusView, status_of
-from tally.status.waiting import WaitingPartition, WaitingView
+from tally.status.status import StatusView, WaitingPartition, WaitingView, status_of
 from tally.views import CountedRange
 
 WHEN = "2026-11-20 14:00:00"

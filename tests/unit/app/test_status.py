@@ -11,9 +11,8 @@ from tally.errors import KafkaUnavailableError
 from tally.model import KafkaSnapshot, KnownTopic, Loss, LossCause
 from tally.status.health import Health, worst_of
 from tally.status.state import LedgerState, PipelineState
-from tally.status.status import StatusView, status_of
+from tally.status.status import StatusView, WaitingPartition, WaitingView, status_of
 from tally.status.surroundings import Surroundings
-from tally.status.waiting import WaitingPartition, WaitingView
 from tally.views import ErrorView
 
 NOW = PipelineState(pipeline=pipeline(), now=AT, ledger=LedgerState(known={}))
@@ -94,7 +93,7 @@ def test_a_loss_is_to_be_planned_before_it_can_be_accepted() -> None:
 def test_without_an_answer_from_kafka_the_health_is_a_failure_or_unknown() -> None:
     """Whatever the ledger knows: what is blocked or lost shows only in Kafka's answer."""
     error = ErrorView.of(KafkaUnavailableError("no answer", next_step="start it"))
-    paused = Surroundings(paused=True)
+    paused = Surroundings(paused=["first"])
     for state, read, health in (
         (known(9), NOW, Health.UNKNOWN),
         (known(9), replace(NOW, surroundings=paused), Health.UNKNOWN),

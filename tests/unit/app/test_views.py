@@ -13,9 +13,9 @@ from tally.ledger.dead_letters import DeadLetterRecord
 from tally.ledger.invariants import Violation
 from tally.ledger.results import ResultRow
 from tally.model import SegmentTotals
+from tally.reading.counts import Outdated
 from tally.reading.dead_letters import DeadLetterView
-from tally.reading.minute_rules import Outdated
-from tally.status.status import PartitionStatus
+from tally.status.state import PartitionStatus
 from tally.views import CountedRange, document
 
 RANGE = span(300, 310)

@@ -1,19 +1,28 @@
 """Each check of `tally doctor`: when it is well, and when it is not."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.values import AT, kafka, known, pipeline
 
 from tally.config.servers import SparkSettings
 from tally.model import TopicRights
-from tally.status.doctor import Diagnosis, Health, examination, machine, servers
+from tally.status.doctor import diagnosis_of, examine, machine, servers
+from tally.status.doctor.diagnosis import Diagnosis
+from tally.status.health import Health
 from tally.status.state import LedgerState, PipelineState
 from tally.status.status import status_of
 from tally.status.surroundings import Orchestration, is_configured
 
 OK, WARN, FAIL, SKIP = Health.OK, Health.WARN, Health.FAIL, Health.SKIP
 SNAPSHOT = kafka((0, 0))
+SESSION = {
+    "autocommit": "OFF",
+    "transaction_isolation": "READ-COMMITTED",
+    "time_zone": "+00:00",
+    "sql_mode": "STRICT_TRANS_TABLES,STRICT_ALL_TABLES",
+}
 MIB = 1024 * 1024
 
 
@@ -28,36 +37,41 @@ def expect(*rows: tuple[Health, Diagnosis]) -> None:
     assert [(wanted, found) for wanted, found in rows if sound(found) is not wanted] == []
 
 
+def of_server(what: str, *, of: str = "mysql", **facts: Any) -> Diagnosis:
+    """One check of a server that is sound but for these facts."""
+    sound = {"version": "8.4.0", "innodb": True, "session": SESSION, "server": {}}
+    found = {d.check: d for d in servers.check_server(of, {**sound, **facts})}
+    return found[f"{of}.{what}"]
+
+
 def test_old_servers_and_those_without_transactions_are_refused() -> None:
     """MySQL and MariaDB count their versions differently; InnoDB must be usable."""
     expect(
-        (FAIL, servers.check_version("8.0.16")),
-        (OK, servers.check_version("8.0.17-0ubuntu1")),
-        (OK, servers.check_version("9.7.4-2")),
-        (FAIL, servers.check_version("10.5.29-MariaDB")),
-        (OK, servers.check_version("10.6.12-MariaDB-log")),
-        (OK, servers.check_version("11.4.5-MariaDB")),
-        (FAIL, servers.check_version("5.7.44")),
-        (FAIL, servers.check_version("unheard of")),
-        (FAIL, servers.check_engine(usable=False)),
-        (OK, servers.check_engine(usable=True)),
+        (FAIL, of_server("version", version="8.0.16")),
+        (OK, of_server("version", version="8.0.17-0ubuntu1")),
+        (OK, of_server("version", version="9.7.4-2")),
+        (FAIL, of_server("version", version="10.5.29-MariaDB")),
+        (OK, of_server("version", version="10.6.12-MariaDB-log")),
+        (OK, of_server("version", version="11.4.5-MariaDB")),
+        (FAIL, of_server("version", version="5.7.44")),
+        (FAIL, of_server("version", version="unheard of")),
+        (FAIL, of_server("innodb", innodb=False)),
+        (OK, of_server("innodb", innodb=True)),
     )
 
 
 def test_a_proxy_that_changes_the_session_is_found() -> None:
     """What Tally asked for must be what the session has; the server's default does not matter."""
-    good = {
-        "autocommit": "OFF",
-        "transaction_isolation": "READ-COMMITTED",
-        "time_zone": "+00:00",
-        "sql_mode": "STRICT_TRANS_TABLES,STRICT_ALL_TABLES",
-    }
+    other = {"transaction_isolation": "SERIALIZABLE"}
     expect(
-        (OK, servers.check_session(good, {"transaction_isolation": "SERIALIZABLE"})),
-        (FAIL, servers.check_session({**good, "autocommit": "ON"}, {})),
-        (FAIL, servers.check_session({**good, "transaction_isolation": "REPEATABLE-READ"}, {})),
-        (FAIL, servers.check_session({**good, "time_zone": "SYSTEM"}, {})),
-        (FAIL, servers.check_session({**good, "sql_mode": ""}, {})),
+        (OK, of_server("session", server=other)),
+        (FAIL, of_server("session", session={**SESSION, "autocommit": "ON"})),
+        (
+            FAIL,
+            of_server("session", session={**SESSION, "transaction_isolation": "REPEATABLE-READ"}),
+        ),
+        (FAIL, of_server("session", session={**SESSION, "time_zone": "SYSTEM"})),
+        (FAIL, of_server("session", session={**SESSION, "sql_mode": ""})),
     )
 
 
@@ -65,14 +79,14 @@ def test_a_server_must_be_writable_durable_and_take_large_packets() -> None:
     """MariaDB has more values for read-only; the binary log counts only where there is one."""
     flush, sync, log = "innodb_flush_log_at_trx_commit", "sync_binlog", "log_bin"
     expect(
-        (OK, servers.check_durability({flush: "1", sync: "1", log: "ON"})),
-        (WARN, servers.check_durability({flush: "2", sync: "1", log: "ON"})),
-        (WARN, servers.check_durability({flush: "1", sync: "0", log: "ON"})),
-        (OK, servers.check_durability({flush: "1", sync: "0", log: "OFF"})),
-        (OK, servers.check_writable({"read_only": "OFF", "super_read_only": "OFF"})),
-        (FAIL, servers.check_writable({"read_only": "ON", "super_read_only": "OFF"})),
-        (FAIL, servers.check_writable({"read_only": "NO_LOCK_NO_ADMIN"})),
-        (OK, servers.check_writable({"read_only": "0"})),
+        (OK, of_server("durability", server={flush: "1", sync: "1", log: "ON"})),
+        (WARN, of_server("durability", server={flush: "2", sync: "1", log: "ON"})),
+        (WARN, of_server("durability", server={flush: "1", sync: "0", log: "ON"})),
+        (OK, of_server("durability", server={flush: "1", sync: "0", log: "OFF"})),
+        (OK, of_server("writable", server={"read_only": "OFF", "super_read_only": "OFF"})),
+        (FAIL, of_server("writable", server={"read_only": "ON", "super_read_only": "OFF"})),
+        (FAIL, of_server("writable", server={"read_only": "NO_LOCK_NO_ADMIN"})),
+        (OK, of_server("writable", server={"read_only": "0"})),
         # Escaping may double a dead letter's value; a batch of small ones needs room, too.
         (OK, servers.check_packet(64 * MIB, MIB)),
         (WARN, servers.check_packet(16 * MIB, 16 * MIB)),
@@ -106,7 +120,7 @@ def test_another_cluster_and_a_re_created_topic_are_found() -> None:
         )
         for of in ledgers
     ]
-    assert [sound(examination.diagnosis_of(view)) for view in views] == [OK, OK, FAIL, FAIL]
+    assert [sound(diagnosis_of(view)) for view in views] == [OK, OK, FAIL, FAIL]
 
 
 def test_airflow_needs_a_scheduler_the_dags_and_a_connection_to_spark() -> None:
@@ -168,12 +182,14 @@ def test_a_broken_configuration_is_a_diagnosis_and_the_rest_is_not_asked(tmp_pat
     """The doctor works where nothing else does."""
     path = tmp_path / "tally.toml"
     path.write_text("[pipelines.first]\ntopics = []\n[mysql]\nport = 0\n", encoding="utf-8")
-    found = {d.check: sound(d) for d in examination.examine(path, {})}
+    found = {d.check: sound(d) for d in examine(path, {})}
     assert found["config.valid"] is FAIL
     assert not any(check.startswith(("mysql.", "kafka.")) for check in found)
 
 
-def test_another_distribution_that_claims_the_name_is_found(tmp_path: Path) -> None:
+def test_another_distribution_that_claims_the_name_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By its files, or by its command."""
     for number, (name, files, command, health) in enumerate(
         (
@@ -188,8 +204,12 @@ def test_another_distribution_that_claims_the_name_is_found(tmp_path: Path) -> N
         folder.mkdir(parents=True)
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         (folder / "RECORD").write_text(files)
+        for file in files.split(",,\n")[:-1]:
+            (site / file).parent.mkdir(exist_ok=True)
+            (site / file).touch()
         (folder / "entry_points.txt").write_text(f"[console_scripts]\n{command}\n")
-        diagnosis = machine.check_distribution([str(site)])
+        monkeypatch.setattr("sys.path", [str(site)])
+        diagnosis = machine.check_distribution()
         expect((health, diagnosis))
         assert (name in diagnosis.detail) is (health is FAIL)
 

@@ -30,7 +30,7 @@ from tally.errors import (
     UsageError,
 )
 from tally.mysql.pool import ConnectionPool
-from tally.status.overview import PipelineSummary
+from tally.status.status import PipelineSummary
 
 STATIC: Final = Path(__file__).parent / "static"
 

@@ -25,10 +25,8 @@ from tally.each import is_down
 from tally.errors import ConfigError, TallyError
 from tally.mysql.pool import ConnectionPool
 from tally.status import measurements
-from tally.status.measurements import AuditOutcome, Measurement, Metric
-from tally.status.overview import PipelineSummary
-from tally.status.waiting import WaitingView, waiting
-from tally.views import ErrorView
+from tally.status.measurements import Measurement, Metric
+from tally.status.status import PipelineSummary, Statuses, WaitingView
 
 log = logging.getLogger(__name__)
 
@@ -100,9 +98,8 @@ class _Pipelines(Collector):
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self._surroundings = surroundings_now(ctx.settings)
+        self._statuses = Statuses(ctx=ctx, surroundings=surroundings_now(ctx.settings))
         self._ledger_down: TallyError | None = None
-        self._kafka_errors: list[TallyError] = []
 
     def collect(self) -> Iterable[Family]:
         """A family of each metric that there is a figure of."""
@@ -126,12 +123,8 @@ class _Pipelines(Collector):
             return
         for audit in audits(pipeline + AUDIT_SUFFIX, limit=1, reported=True):
             if audit.ended_at is not None:
-                outcome = AuditOutcome(
-                    holds=bool(audit.report["holds"]),
-                    violations=int(audit.report["findings"]),
-                    ended_at=audit.ended_at,
-                )
-                yield from measurements.of_audit(outcome)
+                holds, violations = bool(audit.report["holds"]), int(audit.report["findings"])
+                yield from measurements.of_audit(holds, violations, audit.ended_at)
         try:
             view = self._read(pipeline)
         except TallyError as error:
@@ -145,14 +138,7 @@ class _Pipelines(Collector):
     def _read(self, pipeline: str) -> WaitingView:
         if self._ledger_down is not None:
             raise self._ledger_down
-        down = next((ErrorView.of(error) for error in self._kafka_errors if is_down(error)), None)
-        view = waiting(
-            self._ctx,
-            pipeline,
-            surroundings=self._surroundings[pipeline],
-            kafka_error=down,
-            on_unanswered=self._kafka_errors.append,
-        )
+        view = self._statuses.waiting(pipeline)
         for unknown in (view.status.kafka_error, view.times_error):
             if unknown is not None:
                 log.warning("not all metrics of %s: %s", pipeline, unknown.what)

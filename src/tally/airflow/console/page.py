@@ -11,7 +11,7 @@ from tally.airflow.console.runs import surroundings_now
 from tally.context import Context
 from tally.errors import UsageError
 from tally.reading.columns import Cell, Column, row_of, titled
-from tally.status.surroundings import Surroundings
+from tally.status.status import Statuses
 
 ROWS: Final = 50
 """Rows of a page of a table."""
@@ -107,10 +107,10 @@ class Asked:
     user: Any
     """Who asks."""
 
-    @property
-    def surroundings(self) -> Surroundings:
-        """What is known of Airflow and of the engine; they are asked each time."""
-        return surroundings_now(self.ctx.settings)[self.pipeline]
+    def statuses(self, *, ask_kafka: bool) -> Statuses:
+        """Asks for the status of pipelines; Airflow and the engine are asked each time."""
+        around = surroundings_now(self.ctx.settings)
+        return Statuses(ctx=self.ctx, ask_kafka=ask_kafka, surroundings=around)
 
 
 class Table:

@@ -12,7 +12,6 @@ from fastapi.responses import RedirectResponse
 
 from tally.airflow.console.drawing import HEADERS, minute_text
 from tally.airflow.console.page import ROWS, Asked, Page, Table
-from tally.airflow.console.runs import surroundings_now
 from tally.airflow.policies import REPLAY_SUFFIX
 from tally.ledger.dead_letters import Among
 from tally.ledger.results import ResultRow
@@ -23,9 +22,8 @@ from tally.reading.batches import BatchView, batch, batches
 from tally.reading.columns import Column
 from tally.reading.dead_letters import dead_letters, read_partition, reasons
 from tally.reading.minutes import MINUTE, minute, minutes
-from tally.status.overview import overview
-from tally.status.status import PartitionStatus, StatusView, status
-from tally.status.waiting import WaitingView, waiting
+from tally.status.state import PartitionStatus
+from tally.status.status import StatusView, WaitingView
 
 SPANS: Final = {"1h": 60 * MINUTE, "6h": 360 * MINUTE, "24h": 1440 * MINUTE, "7d": 10_080 * MINUTE}
 
@@ -70,23 +68,18 @@ def summaries_page(asked: Asked) -> Page:
 
 
 def _pipelines(asked: Asked, template: str, *, ask_kafka: bool) -> Page:
-    view = overview(
-        asked.ctx,
-        names=asked.readable,
-        ask_kafka=ask_kafka,
-        surroundings=surroundings_now(asked.ctx.settings),
-    )
+    view = asked.statuses(ask_kafka=ask_kafka).overview(asked.readable)
     return Page(template=template, title="Pipelines", values={"summaries": view.pipelines})
 
 
 def ledger_status(asked: Asked) -> StatusView:
     """The status as the ledger has it: a page does not wait for Kafka."""
-    return status(asked.ctx, asked.pipeline, ask_kafka=False, surroundings=asked.surroundings)
+    return asked.statuses(ask_kafka=False).of(asked.pipeline)
 
 
 def kafka_status(asked: Asked) -> WaitingView:
     """The status with what Kafka says."""
-    return waiting(asked.ctx, asked.pipeline, surroundings=asked.surroundings)
+    return asked.statuses(ask_kafka=True).waiting(asked.pipeline)
 
 
 def overview_page(asked: Asked) -> Page:

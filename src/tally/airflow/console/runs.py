@@ -34,13 +34,10 @@ def is_paused(dag_id: str) -> bool:
     return dag_id in DagModel.get_paused_dag_ids([dag_id])
 
 
-def surroundings_now(settings: Settings) -> Mapping[str, Surroundings]:
-    """What is known of Airflow and of the engine, by pipeline."""
+def surroundings_now(settings: Settings) -> Surroundings:
+    """What is known of Airflow and of the engine."""
     paused = DagModel.get_paused_dag_ids(list(settings.pipelines))
-    error = engine_error(settings.spark)
-    return {
-        name: Surroundings(paused=name in paused, engine_error=error) for name in settings.pipelines
-    }
+    return Surroundings(paused=paused, engine_error=engine_error(settings.spark))
 
 
 def find_run(dag_id: str, run_id: str) -> DagRun | None:

@@ -1,7 +1,111 @@
-"""Checks of everything that Tally needs; a check that fails says what to do."""
+"""Checks of everything that Tally needs, in their order; a check that fails says what to do."""
 
-from tally.status.doctor.diagnosis import Diagnosis, DoctorView
-from tally.status.doctor.examination import doctor
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from tally.config.loading import load_settings
+from tally.config.settings import CORRECT_THEM, Settings
+from tally.context import open_context
+from tally.errors import ConfigError, TallyError
+from tally.status.doctor import machine, servers
+from tally.status.doctor.diagnosis import (
+    Diagnosis,
+    DoctorView,
+    fail,
+    ok,
+    refused,
+    skip,
+    until_failed,
+)
 from tally.status.health import Health
+from tally.status.status import Statuses, StatusView
+from tally.status.surroundings import ask_airflow, is_configured, surroundings
 
-__all__ = ["Diagnosis", "DoctorView", "Health", "doctor"]
+CONFIG: Final = "config.valid"
+NEEDED: Final = frozenset({"mysql.reachable", "mysql.tables", "kafka.reachable"})
+"""Without these nothing can be said of a pipeline."""
+
+
+def doctor(
+    config: Path,
+    *,
+    airflow: Mapping[str, str] | None = None,
+    on_check: Callable[[Diagnosis], None] = lambda _: None,
+) -> DoctorView:
+    """Check everything, most fundamental first.
+
+    Args:
+        config: The configuration file.
+        airflow: Environment variables that say which Airflow to ask, besides this process's.
+        on_check: Called with each diagnosis as soon as it is made.
+    """
+    found: list[Diagnosis] = []
+    for diagnosis in examine(config, airflow or {}):
+        found.append(diagnosis)
+        on_check(diagnosis)
+    failed = any(diagnosis.health is Health.FAIL for diagnosis in found)
+    return DoctorView(healthy=not failed, checks=tuple(found))
+
+
+def examine(config: Path, airflow: Mapping[str, str]) -> Iterator[Diagnosis]:
+    """Each diagnosis as soon as it is made.
+
+    A failure that a check covers is never raised: a server that is down is a diagnosis.
+    """
+    yield machine.check_python()
+    yield machine.check_distribution()
+    try:
+        settings = load_settings(config)
+    except ConfigError as error:
+        yield refused(CONFIG, error)
+        yield skip("mysql, kafka, spark", "the configuration does not say where they are")
+        return
+    for name, wrong in settings.disabled.items():
+        yield fail(CONFIG, f"pipeline {name} is disabled: {'; '.join(wrong)}", CORRECT_THEM)
+    if settings.pipelines:
+        yield ok(CONFIG, f"{config}, pipelines {', '.join(sorted(settings.pipelines))}")
+    yield from _examine_all(config, settings, airflow)
+
+
+def _examine_all(
+    config: Path, settings: Settings, airflow: Mapping[str, str]
+) -> Iterator[Diagnosis]:
+    ctx, pipelines = open_context(settings), sorted(settings.pipelines)
+    failed: set[str] = set()
+    for checks in (servers.check_database(ctx, config), servers.check_broker(ctx, config)):
+        for diagnosis in until_failed(checks):
+            failed |= {diagnosis.check} if diagnosis.health is Health.FAIL else set()
+            yield diagnosis
+    yield from machine.check_engine(settings)
+    answer = None
+    if is_configured({**os.environ, **airflow}):
+        answer = ask_airflow(airflow, pipelines)
+        yield from machine.check_airflow(answer, pipelines)
+    else:
+        yield machine.no_airflow()
+    if NEEDED & failed:
+        yield skip("pipeline.*", "first what has failed above")
+        return
+    statuses = Statuses(ctx=ctx, surroundings=surroundings(settings.spark, answer))
+    for name in pipelines:
+        try:
+            yield diagnosis_of(statuses.of(name))
+        except TallyError:
+            yield skip(f"pipeline.{name}", "the ledger could not be asked")
+
+
+def diagnosis_of(view: StatusView) -> Diagnosis:
+    """A pipeline's health as one diagnosis."""
+    check, lag, read = f"pipeline.{view.pipeline}", view.lag_offsets or 0, view.understood
+    if view.health is not Health.OK:
+        return Diagnosis(
+            check=check,
+            health=view.health,
+            detail="; ".join(problem.detail for problem in view.problems),
+            next_step=next((p.next_step for p in view.problems if p.next_step), None),
+        )
+    if view.last_committed_batch is None:
+        return ok(check, f"nothing counted yet, lag {lag:,}")
+    return ok(check, f"lag {lag:,}, {read.malformed:,} of the last {read.records:,} malformed")

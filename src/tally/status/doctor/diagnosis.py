@@ -1,13 +1,10 @@
 """The result of one check."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
-from tally.config.settings import Settings
 from tally.errors import TallyError, UnansweredError
-from tally.set_up.configuration import name_sources
 from tally.status.health import Health
 
 T = TypeVar("T")
@@ -61,6 +58,11 @@ def skip(check: str, detail: str) -> Diagnosis:
     return Diagnosis(check=check, health=Health.SKIP, detail=detail)
 
 
+def refused(check: str, error: TallyError) -> Diagnosis:
+    """The check failed with an error."""
+    return fail(check, error.what, error.next_step)
+
+
 class FailedError(Exception):
     """A check failed, and those behind it cannot be made.
 
@@ -77,8 +79,7 @@ def asked(
     check: str,
     work: Callable[[], T],
     unexplained: str | None = None,
-    settings: Settings | None = None,
-    config: Path | None = None,
+    explain: Callable[[TallyError], None] = lambda _: None,
 ) -> T:
     """What a server answers.
 
@@ -88,8 +89,7 @@ def asked(
         check: The check that fails when it does not answer.
         work: Asks it.
         unexplained: What to do when all that is known is that it did not answer.
-        settings: The configuration.
-        config: Its file; a refused login names where user and password come from.
+        explain: Called with the error; it may give it a better next step.
 
     Raises:
         FailedError: It did not answer, or refused.
@@ -97,16 +97,15 @@ def asked(
     try:
         return work()
     except TallyError as error:
-        if settings is not None and config is not None:
-            name_sources(settings, config, error)
+        explain(error)
         is_unexplained = isinstance(error, UnansweredError) and error.is_unexplained
         next_step = unexplained if unexplained and is_unexplained else error.next_step
         raise FailedError(fail(check, error.what, next_step)) from error
 
 
-def checked(check: str, work: Callable[[], str]) -> Diagnosis:
-    """The check passes with what is found, and fails with an error."""
+def until_failed(checks: Iterable[Diagnosis]) -> Iterator[Diagnosis]:
+    """Diagnoses as they are made, up to one without which those behind it cannot be made."""
     try:
-        return ok(check, asked(check, work))
+        yield from checks
     except FailedError as failed:
-        return failed.diagnosis
+        yield failed.diagnosis

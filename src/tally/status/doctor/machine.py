@@ -2,10 +2,14 @@
 
 import importlib.util
 import platform
-import re
 import sys
 from collections.abc import Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, distributions, version
+from importlib.metadata import (
+    PackageNotFoundError,
+    entry_points,
+    packages_distributions,
+    version,
+)
 from pathlib import Path
 from typing import Final
 
@@ -13,14 +17,12 @@ from tally.config.servers import SparkSettings
 from tally.config.settings import Settings
 from tally.errors import JarsMissingError, TallyError
 from tally.spark.java import java
-from tally.status.doctor.diagnosis import Diagnosis, checked, fail, ok, skip, warn
+from tally.status.doctor.diagnosis import Diagnosis, fail, ok, refused, skip, warn
 from tally.status.surroundings import CONNECTIONS, Orchestration
 
 OLDEST_PYTHON: Final = (3, 11)
 
 COMMAND: Final = "tally"
-PACKAGED: Final = re.compile(rf"^{COMMAND}/", re.MULTILINE)
-"""A file of the package, in a distribution's list."""
 OWN: Final = frozenset({"kafka-tally", "kafka-tally-local"})
 SPARK_TYPES: Final = ("spark", "spark_connect")
 
@@ -33,32 +35,21 @@ def check_python() -> Diagnosis:
     return ok("python.version", version)
 
 
-def check_distribution(path: Sequence[str] = sys.path) -> Diagnosis:
+def check_distribution() -> Diagnosis:
     """Whether the package and the command ``tally`` are this distribution's alone.
 
     The project ``tally`` on PyPI, for one, installs files under the same name.
-
-    Args:
-        path: Where installed distributions are looked for; that of this Python by default.
     """
     check = "python.distribution"
-    others = sorted(
-        {
-            distribution.name
-            for distribution in distributions(path=list(path))
-            if distribution.name.lower().replace("_", "-") not in OWN
-            and (
-                distribution.entry_points.select(group="console_scripts", name=COMMAND)
-                or PACKAGED.search(distribution.read_text("RECORD") or "")
-            )
-        }
-    )
-    if others:
-        names = " ".join(others)
+    commands = entry_points(group="console_scripts", name=COMMAND)
+    names = {point.dist.name for point in commands if point.dist}
+    names.update(packages_distributions().get(COMMAND, ()))
+    if others := sorted(n for n in names if n.lower().replace("_", "-") not in OWN):
         return fail(
             check,
             f"{', '.join(others)} is installed too, and claims the name {COMMAND} in this Python",
-            f"pip uninstall {names}, then pip install --force-reinstall --no-deps kafka-tally",
+            f"pip uninstall {' '.join(others)}, then "
+            "pip install --force-reinstall --no-deps kafka-tally",
         )
     return ok(check, "kafka-tally alone has the name tally")
 
@@ -68,7 +59,10 @@ def check_engine(settings: Settings) -> Iterator[Diagnosis]:
     if settings.spark.is_connect:
         yield from check_connect(settings.spark)
         return
-    yield checked("spark.java", java)
+    try:
+        yield ok("spark.java", java())
+    except TallyError as error:
+        yield refused("spark.java", error)
     pyspark, client = _installed("pyspark"), _installed("pyspark-client")
     if pyspark is None or importlib.util.find_spec("pyspark") is None:
         yield fail("spark.pyspark", "PySpark is not installed", "pip install 'kafka-tally[spark]'")
@@ -101,7 +95,7 @@ def check_connector(spark: SparkSettings, pyspark: str) -> Diagnosis:
     try:
         connector_jars(spark.jars_dir)
     except JarsMissingError as error:
-        return fail("spark.connector", error.what, error.next_step)
+        return refused("spark.connector", error)
     return compare_connector([jar.name for jar in spark.jars_dir.glob(CONNECTOR_JAR)], pyspark)
 
 
@@ -135,9 +129,9 @@ def check_connect(spark: SparkSettings) -> Iterator[Diagnosis]:
         with spark_session(spark, "tally doctor") as session:
             yield compare_server(session.version, client)
     except JarsMissingError as error:
-        yield fail("spark.connector", error.what, error.next_step)
+        yield refused("spark.connector", error)
     except TallyError as error:
-        yield fail("spark.server", error.what, error.next_step)
+        yield refused("spark.server", error)
     else:
         yield ok("spark.connector", f"{spark.master} can load it")
 
@@ -214,17 +208,15 @@ def check_connection(name: str, conn_type: str | None) -> Diagnosis:
         name: The connection's id.
         conn_type: Its type; None when the connection does not exist.
     """
-    check = f"airflow.{name}"
-    if name != "tally_spark":
-        if conn_type is None:
-            return ok(check, "not set: the configuration's own values apply")
-        return ok(check, f"of type {conn_type}")
-    if conn_type is None:
+    check, is_spark = f"airflow.{name}", name == "tally_spark"
+    if conn_type is None and is_spark:
         return fail(
             check,
             "not set: Airflow would submit to YARN",
             "airflow connections add tally_spark --conn-type spark --conn-host 'local[*]'",
         )
-    if conn_type not in SPARK_TYPES:
+    if conn_type is None:
+        return ok(check, "not set: the configuration's own values apply")
+    if is_spark and conn_type not in SPARK_TYPES:
         return fail(check, f"of type {conn_type}", f"make its type {' or '.join(SPARK_TYPES)}")
     return ok(check, f"of type {conn_type}")

@@ -1,10 +1,10 @@
 """Checks of the servers: MySQL, what the console's user may do there, and Kafka."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tally.config.names import RESERVED_TABLES, RIGHTS
 from tally.config.pipeline import Pipeline
@@ -13,8 +13,9 @@ from tally.config.settings import Settings
 from tally.context import Context, console_context
 from tally.ledger.schema import denied_rights, grants
 from tally.model import KafkaSnapshot, TopicRights
-from tally.mysql.transactions import Database, Row
+from tally.mysql.transactions import Row
 from tally.mysql.versions import SERVER_NEEDED, is_supported, server_facts
+from tally.set_up.configuration import name_sources
 from tally.set_up.migrate import missing
 from tally.status.doctor.diagnosis import Diagnosis, asked, fail, ok, skip, warn
 
@@ -33,10 +34,29 @@ _START: Final = "start MySQL (locally: tally up mysql), or correct mysql.host an
 _OFF: Final = frozenset({"OFF", "0", "NO"})
 _START_KAFKA: Final = "start Kafka (locally: tally up kafka), or correct kafka.bootstrap_servers"
 
-Rights = Mapping[str, Sequence[str]]
-"""What is to be allowed on each table."""
+_SESSION: Final = {
+    "autocommit": "OFF",
+    "transaction_isolation": "READ-COMMITTED",
+    "time_zone": "+00:00",
+}
+_FLUSHED: Final = {"innodb_flush_log_at_trx_commit": "1"}
+_DURABLE: Final = {**_FLUSHED, "sync_binlog": "1"}
+_LOOSE: Final = {
+    MYSQL: (
+        warn,
+        "a power cut can take back counts with their offsets, so that they are counted again",
+        "set both to 1 on the server, unless you accept that",
+    ),
+    RESULTS: (
+        fail,
+        "a power cut can take lines back whose offsets stay in the ledger",
+        "set both to 1 on the server",
+    ),
+}
+_NEWER: Final = f"use {SERVER_NEEDED}"
+_WRITABLE: Final = ("read_only", "super_read_only")
 
-CHECK: Final = "console.rights"
+CONSOLE: Final = "console.rights"
 
 # What lets nobody change anything.
 _HARMLESS: Final = frozenset({"USAGE", "SELECT", "SHOW VIEW", "SHOW DATABASES"})
@@ -49,113 +69,100 @@ _COLUMNS: Final = re.compile(r"\s*\([^)]*\)")
 
 
 def check_database(ctx: Context, config: Path) -> Iterator[Diagnosis]:
-    """All checks of the server, its settings, the tables and the grants."""
-    settings, explained = ctx.settings, (ctx.settings, config)
-    facts = asked("mysql.reachable", lambda: server_facts(ctx.database), _START, *explained)
-    yield from _check_server(MYSQL, settings.mysql, facts)
+    """All checks of the server, its settings, the tables, the grants, and the console's user."""
+    settings, explain = ctx.settings, partial(name_sources, ctx.settings, config)
+    facts = asked("mysql.reachable", lambda: server_facts(ctx.database), _START, explain)
+    yield ok("mysql.reachable", _address(settings.mysql))
+    yield from check_server(MYSQL, facts)
     yield check_packet(
         int(facts["session"]["max_allowed_packet"]),
         max((p.dead_letter_max_bytes for p in settings.pipelines.values()), default=0),
     )
-    if settings.results is not None and any(
-        settings.pipeline(name).rows_view for name in settings.pipelines
+    pipelines = [settings.pipeline(name) for name in settings.pipelines]
+    if settings.results is not None and any(pipeline.rows_view for pipeline in pipelines):
+        kept = asked("results.reachable", lambda: server_facts(ctx.rows), _START_RESULTS, explain)
+        yield ok("results.reachable", _address(settings.results))
+        yield from check_server(RESULTS, kept)
+    lacking = asked("mysql.tables", lambda: missing(ctx.database, settings), _START, explain)
+    if lacking:
+        yield fail("mysql.tables", f"missing: {', '.join(lacking)}", "tally migrate")
+        return
+    yield ok("mysql.tables", "all there")
+    tables = sorted(RESERVED_TABLES | {pipeline.table for pipeline in pipelines})
+    of_lines = {table: rights for one in pipelines for table, rights in one.line_rights.items()}
+    kept_in = settings.results or settings.mysql
+    for check, database, mysql, rights in (
+        ("mysql.grants", ctx.database, settings.mysql, dict.fromkeys(tables, RIGHTS)),
+        ("rows.grants", ctx.rows, kept_in, of_lines),
     ):
-        kept = asked(
-            "results.reachable", lambda: server_facts(ctx.rows), _START_RESULTS, *explained
-        )
-        yield from _check_server(RESULTS, settings.results, kept)
-    yield from _check_tables(ctx, config)
+        if rights:
+            tried = partial(denied_rights, database=mysql.database, tables=rights)
+            work = partial(database.run, tried, dry_run=True)
+            yield check_grants(check, mysql, asked(check, work, _START, explain))
+    yield check_console(settings)
 
 
-def _check_server(of: str, mysql: MySQLSettings, facts: Mapping[str, Any]) -> Iterator[Diagnosis]:
-    """The checks of any server; the names of the diagnoses begin with its section."""
-    yield ok(f"{of}.reachable", f"{mysql.user}@{mysql.host}:{mysql.port}/{mysql.database}")
-    yield check_version(facts["version"], of)
-    yield check_engine(of, usable=facts["innodb"])
-    yield check_session(facts["session"], facts["server"], of)
-    yield check_durability(facts["server"], of)
-    yield check_writable(facts["server"], of)
+def _address(mysql: MySQLSettings) -> str:
+    return f"{mysql.user}@{mysql.host}:{mysql.port}/{mysql.database}"
 
 
-def check_version(version: str, of: str = MYSQL) -> Diagnosis:
-    """Whether the server is new enough for Tally's tables."""
-    if not is_supported(version):
-        return fail(f"{of}.version", version, f"use {SERVER_NEEDED}")
-    return ok(f"{of}.version", version)
+def check_server(of: str, facts: Row) -> Iterator[Diagnosis]:
+    """The checks of any server.
 
-
-def check_engine(of: str = MYSQL, *, usable: bool) -> Diagnosis:
-    """Whether InnoDB is available: without it there are no transactions."""
-    if not usable:
-        return fail(f"{of}.innodb", "InnoDB is not available", "enable InnoDB on the server")
-    return ok(f"{of}.innodb", "available")
-
-
-def check_session(session: Row, server: Row, of: str = MYSQL) -> Diagnosis:
-    """Whether a session has the settings that Tally asks for; a proxy can change them.
+    A session must have the settings that Tally asks for, which a proxy can change; the server's
+    defaults are shown for comparison.
 
     Args:
-        of: The section of the server's settings.
-        session: Variables of a session that Tally opened.
-        server: The server's defaults; shown for comparison, Tally does not depend on them.
+        of: The section of the server's settings, with which the names of the checks begin.
+        facts: As :func:`tally.mysql.versions.server_facts` has them.
     """
-    wanted = {"autocommit": "OFF", "transaction_isolation": "READ-COMMITTED", "time_zone": "+00:00"}
-    wrong = [
-        f"{key} = {session.get(key)}" for key, value in wanted.items() if session.get(key) != value
-    ]
+    version, session, server = facts["version"], facts["session"], facts["server"]
+    changed = _other(session, _SESSION)
     if "STRICT_" not in session.get("sql_mode", ""):
-        wrong.append(f"sql_mode = {session.get('sql_mode')!r}, not strict")
-    if wrong:
-        return fail(
-            f"{of}.session",
-            f"a session of Tally's has {', '.join(wrong)}",
+        changed.append(f"sql_mode = {session.get('sql_mode')!r}, not strict")
+    loose = _other(server, _DURABLE if server.get("log_bin") == "ON" else _FLUSHED)
+    read_only = [key for key in _WRITABLE if str(server.get(key, "OFF")).upper() not in _OFF]
+    default = server.get("transaction_isolation")
+    judge, lost, remedy = _LOOSE[of]
+    checks: Sequence[tuple[str, Callable[..., Diagnosis], str, str, str]] = (
+        ("version", fail, "" if is_supported(version) else version, _NEWER, version),
+        (
+            "innodb",
+            fail,
+            "" if facts["innodb"] else "InnoDB is not available",
+            "enable InnoDB on the server",
+            "available",
+        ),
+        (
+            "session",
+            fail,
+            f"a session of Tally's has {', '.join(changed)}" if changed else "",
             "take out the proxy or the connection pool that changes session settings",
-        )
-    return ok(
-        f"{of}.session",
-        "autocommit off, READ-COMMITTED, strict, UTC (the server's default is "
-        f"{server.get('transaction_isolation')})",
+            f"autocommit off, READ-COMMITTED, strict, UTC (the server's default is {default})",
+        ),
+        (
+            "durability",
+            judge,
+            f"{', '.join(loose)}: {lost}" if loose else "",
+            remedy,
+            "a commit is on disk before it is answered",
+        ),
+        (
+            "writable",
+            fail,
+            f"{', '.join(read_only)} is on" if read_only else "",
+            f"point {of}.host at the writable server",
+            "yes",
+        ),
     )
+    for what, failing, wrong, next_step, right in checks:
+        check = f"{of}.{what}"
+        yield failing(check, wrong, next_step) if wrong else ok(check, right)
 
 
-def check_durability(server: Row, of: str = MYSQL) -> Diagnosis:
-    """Whether a committed transaction survives a power cut."""
-    loose = [
-        f"{key} = {server[key]}"
-        for key, applies in {
-            "innodb_flush_log_at_trx_commit": True,
-            "sync_binlog": server.get("log_bin") == "ON",
-        }.items()
-        if applies and server.get(key) != "1"
-    ]
-    if loose and of == RESULTS:
-        return fail(
-            "results.durability",
-            f"{', '.join(loose)}: a power cut can take lines back whose offsets stay in the ledger",
-            "set both to 1 on the server",
-        )
-    if loose:
-        return warn(
-            "mysql.durability",
-            f"{', '.join(loose)}: a power cut can take back what was committed; counts and offsets "
-            "go back together, so it is counted again",
-            "set both to 1 on the server, unless you accept that",
-        )
-    return ok(f"{of}.durability", "a commit is on disk before it is answered")
-
-
-def check_writable(server: Row, of: str = MYSQL) -> Diagnosis:
-    """Whether this is not a replica."""
-    on = [
-        key
-        for key in ("read_only", "super_read_only")
-        if str(server.get(key, "OFF")).upper() not in _OFF
-    ]
-    if on:
-        return fail(
-            f"{of}.writable", f"{', '.join(on)} is on", f"point {of}.host at the writable server"
-        )
-    return ok(f"{of}.writable", "yes")
+def _other(variables: Row, wanted: Mapping[str, str]) -> list[str]:
+    """The variables that have not the value that is wanted."""
+    return [f"{key} = {variables.get(key)}" for key in wanted if variables.get(key) != wanted[key]]
 
 
 def check_packet(allowed: int, dead_letter_max_bytes: int) -> Diagnosis:
@@ -171,33 +178,8 @@ def check_packet(allowed: int, dead_letter_max_bytes: int) -> Diagnosis:
     return ok("mysql.packet", f"max_allowed_packet = {allowed:,}, {needed:,} are needed at most")
 
 
-def _check_tables(ctx: Context, config: Path) -> Iterator[Diagnosis]:
-    settings, explained = ctx.settings, (ctx.settings, config)
-    lacking = asked("mysql.tables", lambda: missing(ctx.database, settings), _START, *explained)
-    if lacking:
-        yield fail("mysql.tables", f"missing: {', '.join(lacking)}", "tally migrate")
-        return
-    yield ok("mysql.tables", "all there")
-    results = {settings.pipeline(name).table for name in settings.pipelines}
-    ledgers = dict.fromkeys(sorted(RESERVED_TABLES | results), RIGHTS)
-    of_lines: dict[str, Sequence[str]] = {}
-    for name in settings.pipelines:
-        of_lines |= settings.pipeline(name).line_rights
-    where = settings.results or settings.mysql
-
-    def denied(database: Database, mysql: MySQLSettings, rights: Rights) -> list[str]:
-        tried = partial(denied_rights, database=mysql.database, tables=rights)
-        work = partial(database.run, tried, dry_run=True)
-        return asked("mysql.grants", work, _START, *explained) if rights else []
-
-    denied_here = denied(ctx.database, settings.mysql, ledgers)
-    denied_lines = denied(ctx.rows, where, of_lines)
-    yield _grants(settings.mysql, denied_here)
-    if of_lines:
-        yield _grants(where, denied_lines, "rows.grants")
-
-
-def _grants(mysql: MySQLSettings, denied: Sequence[str], check: str = "mysql.grants") -> Diagnosis:
+def check_grants(check: str, mysql: MySQLSettings, denied: Sequence[str]) -> Diagnosis:
+    """Whether everything that is needed is allowed."""
     if denied:
         return fail(
             check,
@@ -207,27 +189,24 @@ def _grants(mysql: MySQLSettings, denied: Sequence[str], check: str = "mysql.gra
     return ok(check, "what is needed on every table (tried)")
 
 
-def check_console(settings: Settings) -> Iterator[Diagnosis]:
+def check_console(settings: Settings) -> Diagnosis:
     """Whether the console's user can read the ledger, and whether it could change something."""
-    if settings.console.user is None:
-        yield skip(CHECK, "[console] names no user; Airflow's connection tally_console may")
-        return
     user = settings.console.user
-    further = sorted(set(changing(asked(CHECK, lambda: _grants_of_console(settings)))))
-    if further:
-        yield fail(
-            CHECK,
+    if user is None:
+        return skip(CONSOLE, "[console] names no user; Airflow's connection tally_console may")
+
+    def read() -> list[str]:
+        with console_context(settings).database.transaction(read_only=True) as tx:
+            return grants(tx)
+
+    if further := sorted(set(changing(asked(CONSOLE, read)))):
+        return fail(
+            CONSOLE,
             f"{user} may do more than read: {'; '.join(further)}",
             f"revoke all privileges, grant option from '{user}'@…, then: grant select on "
             f"{settings.mysql.database}.* to '{user}'@…",
         )
-    else:
-        yield ok(CHECK, f"{user} can read, and change nothing")
-
-
-def _grants_of_console(settings: Settings) -> list[str]:
-    with console_context(settings).database.transaction(read_only=True) as tx:
-        return grants(tx)
+    return ok(CONSOLE, f"{user} can read, and change nothing")
 
 
 def changing(grants: Iterable[str]) -> Iterator[str]:
@@ -264,7 +243,8 @@ def check_broker(ctx: Context, config: Path) -> Iterator[Diagnosis]:
         held = ctx.kafka.snapshot(topics)
         return held, ctx.kafka.rights(held.topics)
 
-    snapshot, rights = asked("kafka.reachable", ask, _START_KAFKA, settings, config)
+    explain = partial(name_sources, settings, config)
+    snapshot, rights = asked("kafka.reachable", ask, _START_KAFKA, explain)
     yield ok(
         "kafka.reachable", f"{settings.kafka.bootstrap_servers}, cluster {snapshot.cluster_id}"
     )
