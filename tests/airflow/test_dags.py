@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
 from tally.airflow.policies import PLAN_PART, bounded, check_patience, patience
-from tally.config.pipeline import PipelineSettings
+from tally.config.pipeline import Pipeline
 from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
 from tally.errors import ConfigError
@@ -132,7 +132,7 @@ def test_a_patience_too_short_for_an_answer_is_refused(key: str) -> None:
 def test_a_statement_times_out_before_its_task(bag: DagBag, config: Path) -> None:
     for configured, task_s, left in ((300, 120, 60), (30, 120, 30)):
         mysql = MySQLSettings(statement_timeout_s=configured)
-        settings = Settings(mysql=mysql, pipelines={"p": PipelineSettings(topics=["a"])})
+        settings = Settings(mysql=mysql, pipelines={"p": Pipeline(topics=["a"])})
         mysql = bounded(settings, timedelta(seconds=task_s)).mysql
         assert mysql.statement_timeout_s == left
         assert mysql.lock_wait_timeout_s < mysql.statement_timeout_s < task_s

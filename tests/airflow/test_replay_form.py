@@ -8,7 +8,7 @@ from airflow.sdk.exceptions import ParamValidationError
 
 from tally.airflow.replay_dag import task_name
 from tally.airflow.replay_form import form, read_form
-from tally.config.pipeline import Pipeline, PipelineSettings
+from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
 from tally.errors import ReplayRefusedError
 from tally.planning.replay_request import (
@@ -27,7 +27,7 @@ FIVE, SEVEN = "2026-11-20 14:05", "2026-11-20 14:07"
 
 
 def pipeline() -> Pipeline:
-    return Settings(pipelines={"p": PipelineSettings(topics=["alog", "blog"])}).pipeline("p")
+    return Settings(pipelines={"p": Pipeline(topics=["alog", "blog"])}).pipeline("p")
 
 
 def filled(**fields: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ P0 = model.TopicPartition(topic="alog", partition=0)
 
 def pipeline(**keys: Any) -> Pipeline:
     """A pipeline with the defaults over the topic `alog`."""
-    return Pipeline.model_validate({"name": "first", "topics": ["alog"], **keys})
+    return Pipeline.named("first", {"topics": ["alog"], **keys})
 
 
 def span(start: int, until: int, partition: int = 0) -> model.OffsetRange:

@@ -15,7 +15,7 @@ from tally.airflow.minute_dag import PLAN, TallyPlanOperator, minute_dag
 from tally.airflow.policies import RUN_TYPES, TAG, check_patience, timetable
 from tally.airflow.replay_dag import replay_dag
 from tally.config.loading import load_settings
-from tally.config.pipeline import PipelineSettings
+from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
 from tally.errors import ConfigError
 
@@ -83,7 +83,7 @@ def disabled_dag(name: str, wrong: str, *, config: Path) -> DAG:
     with DAG(
         name,
         description=f"Disabled, as it is configured wrong: {wrong}",
-        schedule=timetable(PipelineSettings.model_fields["schedule"].default, "schedule"),
+        schedule=timetable(Pipeline.model_fields["schedule"].default, "schedule"),
         catchup=False,
         max_active_runs=1,
         allowed_run_types=RUN_TYPES,

@@ -1,11 +1,20 @@
 """What must hold between the keys of a pipeline, and between them and those of the servers."""
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
-from tally.config.names import FILTER_STARS_MAX, RECORD_FIELDS, TEXT
-from tally.config.pipeline import KEEPS_LINES, PipelineSettings
+from tally.config.names import (
+    DAG_SUFFIXES,
+    FILTER_STARS_MAX,
+    RECORD_FIELDS,
+    TEXT,
+    check_pipeline_name,
+    check_result_table,
+    check_rows_view,
+    tables_beside,
+)
+from tally.config.pipeline import KEEPS_LINES, Pipeline
 from tally.config.servers import DIVIDING, KafkaSettings, MySQLSettings
 from tally.errors import ConfigError
 from tally.formatting import close_to
@@ -17,22 +26,20 @@ _HOW_LINES_ARE_READ: Final = frozenset({"line_format", "time", "time_zone", "ass
 
 
 def mistakes(
-    name: str,
-    pipeline: PipelineSettings,
+    pipeline: Pipeline,
     servers: tuple[MySQLSettings, KafkaSettings] | None,
     wrong: Collection[str],
 ) -> Iterator[str]:
     """A sentence for each combination of keys that cannot be meant.
 
     Args:
-        name: The pipeline's.
-        pipeline: Its keys, each valid by itself.
+        pipeline: Its keys are each valid by themselves.
         servers: With their time-outs; None where their keys are wrong: then only what is asked of
             the lines is looked at.
         wrong: Keys that are wrong and have their defaults here; what follows from these is left
             out.
     """
-    key = f"pipelines.{name}"
+    key = f"pipelines.{pipeline.name}"
     try:
         line_format = parse_line_format(pipeline.line_format, key=f"{key}.line_format")
     except ConfigError as error:
@@ -52,7 +59,7 @@ def _not_about(wrong: Collection[str], key: str, sentences: Iterator[str]) -> It
     return (s for s in sentences if not f"{s.split()[0].rstrip(':')}.".startswith(about))
 
 
-def _about_lines(key: str, pipeline: PipelineSettings, line_format: LineFormat) -> Iterator[str]:
+def _about_lines(key: str, pipeline: Pipeline, line_format: LineFormat) -> Iterator[str]:
     try:
         check_time_rule(line_format, pipeline.time_rule)
     except ValueError as error:
@@ -80,7 +87,7 @@ def _about_lines(key: str, pipeline: PipelineSettings, line_format: LineFormat) 
                 )
 
 
-def _hidden_fields(key: str, pipeline: PipelineSettings, line_format: LineFormat) -> Iterator[str]:
+def _hidden_fields(key: str, pipeline: Pipeline, line_format: LineFormat) -> Iterator[str]:
     """A field of the line with the name of one of the record's would be unreachable."""
     taken = (*RECORD_FIELDS, TEXT)
     kind, asked = "json", set(taken)
@@ -112,7 +119,7 @@ _KEYS_OF: Final = {
 }
 
 
-def _about_delivery(key: str, pipeline: PipelineSettings) -> Iterator[str]:
+def _about_delivery(key: str, pipeline: Pipeline) -> Iterator[str]:
     """Keys that another delivery has; and several tasks that would read one partition."""
     for name, deliveries in _KEYS_OF.items():
         if getattr(pipeline, name) and pipeline.delivery not in deliveries:
@@ -134,7 +141,7 @@ def _about_delivery(key: str, pipeline: PipelineSettings) -> Iterator[str]:
 
 
 def _about_patience(
-    key: str, pipeline: PipelineSettings, mysql: MySQLSettings, kafka: KafkaSettings
+    key: str, pipeline: Pipeline, mysql: MySQLSettings, kafka: KafkaSettings
 ) -> Iterator[str]:
     """The wait for a server's answer must be shorter than the batch's own timeout."""
     waits = {
@@ -148,3 +155,41 @@ def _about_patience(
                 f"{key}.patience_s = {pipeline.patience_s} must be more than {wait} = "
                 f"{seconds:g}: a batch would be killed while it waits for an answer"
             )
+
+
+def mistaken_names(pipeline: Pipeline, pipelines: Mapping[str, Pipeline]) -> list[str]:
+    """What is wrong with the names of a pipeline and of its table, beside those before it."""
+    name = pipeline.name
+    try:
+        check_pipeline_name(name)
+        check_result_table(pipeline.table)
+        if pipeline.has_own_tables:
+            tables_beside(pipeline.table)  # whose names must not be too long
+        if pipeline.rows_view is not None:
+            check_rows_view(pipeline.rows_view)
+    except ValueError as error:
+        return [f"pipelines.{name}: {error}"]
+    for suffix, done in DAG_SUFFIXES.items():
+        if (other := name.removesuffix(suffix)) != name and other in pipelines:
+            taken = f"Airflow's DAG of this name is the one in which {other} is {done}"
+            return [f"pipelines.{name}: {taken}: give the pipeline another name"]
+    for other, of_other in pipelines.items():
+        if other == name:
+            break
+        if shared := _shared(of_other, pipeline):
+            return [f"pipelines {other} and {name} have the same {shared}"]
+    return []
+
+
+def _shared(one: Pipeline, other: Pipeline) -> str:
+    """What two pipelines have in common and may not; '' for nothing."""
+    if one.table == other.table:
+        return f"result_table {one.table}"
+    if one.procedure is not None and one.procedure == other.procedure:
+        return f"row_procedure {one.procedure}, which writes the lines of one"
+    if one.files_url and other.files_url:
+        outer, inner = sorted([f"{one.files_url}/", f"{other.files_url}/"], key=len)
+        if inner.startswith(outer):
+            return f"folder {outer.rstrip('/')} in files_url"
+    same = {one.table, one.rows_view} & {other.table, other.rows_view} - {None}
+    return f"table or view {min(filter(None, same))}" if same else ""

@@ -1,7 +1,7 @@
 """Names: of environment variables, of the database, of pipelines and their tables, of labels."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Final
 
 PREFIX: Final = "TALLY_"
@@ -171,12 +171,3 @@ def check_labels(labels: list[str]) -> list[str]:
             raise ValueError(f"{columns[column]} and {label} would share the column {column}")
         columns[column] = label
     return labels
-
-
-def check_label_chars(labels: Sequence[str], chars: int) -> None:
-    """Raise ValueError unless the labels' values fit into a key of MySQL together."""
-    if len(labels) * chars > LABEL_CHARS_MAX:
-        raise ValueError(
-            f"{len(labels)} labels of label_max_chars = {chars} are more than "
-            f"{LABEL_CHARS_MAX} characters together, which is what a key of MySQL holds"
-        )

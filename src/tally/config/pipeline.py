@@ -7,11 +7,12 @@ from itertools import islice
 from typing import Annotated, Any, Final, Literal, get_args
 
 from cronsim import CronSim, CronSimError
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 
 from tally.config.names import (
     FILES_SUFFIX,
     KEPT_SUFFIX,
+    LABEL_CHARS_MAX,
     PROCEDURE_SUFFIX,
     RIGHTS,
     ROWS_SUFFIX,
@@ -19,7 +20,6 @@ from tally.config.names import (
     TEXT,
     check_files_url,
     check_label,
-    check_label_chars,
     check_labels,
     check_result_table,
 )
@@ -113,8 +113,10 @@ Level = Annotated[str, AfterValidator(_check_level)]
 Measure = Literal["count", "bytes"]
 
 
-class PipelineSettings(Section):
+class Pipeline(Section):
     """One pipeline: topics, line format, levels, result table."""
+
+    _name: str = PrivateAttr(default="")
 
     topics: Annotated[list[Topic], Field(min_length=1), AfterValidator(_check_distinct)]
     """Topics whose lines are counted together."""
@@ -214,9 +216,33 @@ class PipelineSettings(Section):
     """Further tags of the DAGs."""
 
     @model_validator(mode="after")
-    def _labels_fit_into_a_key(self) -> "PipelineSettings":
-        check_label_chars(self.labels, self.label_max_chars)
+    def _labels_fit_into_a_key(self) -> "Pipeline":
+        if len(self.labels) * self.label_max_chars > LABEL_CHARS_MAX:
+            raise ValueError(
+                f"{len(self.labels)} labels of label_max_chars = {self.label_max_chars} are more "
+                f"than {LABEL_CHARS_MAX} characters together, which is what a key of MySQL holds"
+            )
         return self
+
+    @classmethod
+    def named(cls, name: str, keys: Any) -> "Pipeline":
+        """The pipeline of these keys.
+
+        Args:
+            name: The key under ``[pipelines]``.
+            keys: A mapping, or a pipeline that has another name or none.
+
+        Raises:
+            ValidationError: A key is wrong.
+        """
+        pipeline = cls.model_validate(keys).model_copy()
+        pipeline._name = name  # noqa: SLF001 - its own
+        return pipeline
+
+    @property
+    def name(self) -> str:
+        """The key under ``[pipelines]``."""
+        return self._name
 
     @property
     def format(self) -> LineFormat:
@@ -261,13 +287,6 @@ class PipelineSettings(Section):
     def reader_options(self) -> dict[str, str]:
         """Options of Spark's Kafka reader: Tally's defaults under the pipeline's own."""
         return {**READER_DEFAULTS, **self.reader}
-
-
-class Pipeline(PipelineSettings):
-    """A pipeline's settings with its name and its result table filled in."""
-
-    name: str
-    """The key under ``[pipelines]``."""
 
     @property
     def table(self) -> str:

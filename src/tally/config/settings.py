@@ -5,6 +5,7 @@ gets its mistakes.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any, Final, get_args
 
@@ -17,15 +18,8 @@ from pydantic import (
     model_validator,
 )
 
-from tally.config.checks import mistakes
-from tally.config.names import (
-    DAG_SUFFIXES,
-    check_pipeline_name,
-    check_result_table,
-    check_rows_view,
-    tables_beside,
-)
-from tally.config.pipeline import Pipeline, PipelineSettings
+from tally.config.checks import mistaken_names, mistakes
+from tally.config.pipeline import Pipeline
 from tally.config.servers import (
     ConsoleSettings,
     KafkaSettings,
@@ -88,7 +82,7 @@ class Settings(Section):
     spark: SparkSettings = SparkSettings()
     console: ConsoleSettings = ConsoleSettings()
     """What the pages in Airflow need besides."""
-    pipelines: dict[str, PipelineSettings] = {}
+    pipelines: dict[str, Pipeline] = {}
     """The pipelines, by name."""
 
     _disabled: dict[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
@@ -100,14 +94,13 @@ class Settings(Section):
     ) -> "Settings":
         given = values.get("pipelines", {})
         pipelines = given if isinstance(given, Mapping) else {}
-        known: dict[str, tuple[PipelineSettings, set[str]]] = {}
+        known: dict[str, tuple[Pipeline, set[str]]] = {}
         sentences: dict[str, list[str]] = {name: [] for name in pipelines}
         for name, keys in pipelines.items():
             try:
-                known[name] = PipelineSettings.model_validate(keys), set()
+                known[name] = Pipeline.named(name, keys), set()
             except ValidationError as error:
-                prefix = f"pipelines.{name}"
-                sentences[name] = complaints(error, PipelineSettings, prefix)
+                sentences[name] = complaints(error, Pipeline, f"pipelines.{name}")
                 known |= _without_wrong_keys(name, keys, error)
         valid = {name: pipeline for name, (pipeline, wrong) in known.items() if not wrong}
         sections: list[str] = []
@@ -116,10 +109,10 @@ class Settings(Section):
             settings = handler({**values, "pipelines": valid if pipelines else given})
         except ValidationError as error:
             sections = complaints(error, cls)
+        servers = (settings.mysql, settings.kafka) if settings else None
         for name, (pipeline, wrong) in known.items():
-            sentences[name] += [] if wrong else _mistaken_names(name, pipeline, valid)
-            servers = (settings.mysql, settings.kafka) if settings else None
-            sentences[name] += mistakes(name, pipeline, servers, wrong)
+            sentences[name] += [] if wrong else mistaken_names(pipeline, valid)
+            sentences[name] += mistakes(pipeline, servers, wrong)
             if sentences[name]:
                 valid.pop(name, None)
         if settings is None:
@@ -166,73 +159,20 @@ class Settings(Section):
             UnknownPipelineError, ConfigError: As :meth:`Settings.check`.
         """
         self.check(name)
-        return _named(name, self.pipelines[name])
+        return self.pipelines[name]
 
 
 def _without_wrong_keys(
     name: str, keys: object, error: ValidationError
-) -> dict[str, tuple[PipelineSettings, set[str]]]:
+) -> dict[str, tuple[Pipeline, set[str]]]:
     """A pipeline without its wrong keys, and these; empty when it is not known which they are."""
     wrong = {str(item["loc"][0]) for item in error.errors() if item["loc"]}
     if not isinstance(keys, Mapping) or not wrong:
         return {}
     rest = {key: value for key, value in keys.items() if key not in wrong}
-    try:
-        return {name: (PipelineSettings.model_validate({"topics": ["unknown"], **rest}), wrong)}
-    except ValidationError:  # keys that are wrong together
-        return {}
-
-
-def _named(name: str, settings: PipelineSettings) -> Pipeline:
-    keys = {key: getattr(settings, key) for key in PipelineSettings.model_fields}
-    return Pipeline(name=name, **keys)
-
-
-def _views(pipeline: Pipeline) -> set[str]:
-    """The names by which readers know a pipeline's result and its lines."""
-    return {pipeline.table, *filter(None, [pipeline.rows_view])}
-
-
-def _shared(one: Pipeline, other: Pipeline) -> str:
-    """What two pipelines have in common and may not; '' for nothing."""
-    if one.table == other.table:
-        return f"result_table {one.table}"
-    if one.procedure is not None and one.procedure == other.procedure:
-        return f"row_procedure {one.procedure}, which writes the lines of one"
-    if one.files_url and other.files_url:
-        outer, inner = sorted([f"{one.files_url}/", f"{other.files_url}/"], key=len)
-        if inner.startswith(outer):
-            return f"folder {outer.rstrip('/')} in files_url"
-    same = _views(one) & _views(other)
-    return f"table or view {min(same)}" if same else ""
-
-
-def _mistaken_names(
-    name: str, settings: PipelineSettings, pipelines: Mapping[str, PipelineSettings]
-) -> list[str]:
-    """What is wrong with the names of a pipeline and of its table, beside those before it."""
-    pipeline = _named(name, settings)
-    try:
-        check_pipeline_name(name)
-        check_result_table(pipeline.table)
-        if pipeline.has_own_tables:
-            tables_beside(pipeline.table)  # whose names must not be too long
-        if pipeline.rows_view is not None:
-            check_rows_view(pipeline.rows_view)
-    except ValueError as error:
-        return [f"pipelines.{name}: {error}"]
-    for suffix, done in DAG_SUFFIXES.items():
-        if name.removesuffix(suffix) in {*pipelines} - {name}:
-            other = name.removesuffix(suffix)
-            taken = f"Airflow's DAG of this name is the one in which {other} is {done}"
-            return [f"pipelines.{name}: {taken}: give the pipeline another name"]
-    for other, keys in pipelines.items():
-        if other == name:
-            break
-        taken_by = _named(other, keys)
-        if shared := _shared(taken_by, pipeline):
-            return [f"pipelines {other} and {name} have the same {shared}"]
-    return []
+    with suppress(ValidationError):  # keys that are wrong together
+        return {name: (Pipeline.named(name, {"topics": ["unknown"], **rest}), wrong)}
+    return {}
 
 
 SECTIONS: Final = tuple(name for name in Settings.model_fields if name != "pipelines")

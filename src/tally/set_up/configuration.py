@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import SecretStr
 
 from tally.config.loading import existing_files
-from tally.config.pipeline import PipelineSettings
+from tally.config.pipeline import Pipeline
 from tally.config.settings import SECTIONS, Settings
 from tally.config.variables import NOT_THERE, environment, value_at, variable_of
 from tally.errors import AccessDeniedError, TallyError
@@ -110,7 +110,7 @@ def _leaves(settings: Settings, pipelines: Sequence[str]) -> Iterator[tuple[_Pat
             yield (name, key), getattr(section, key)
     for name in pipelines:
         if name in settings.pipelines:
-            for key in PipelineSettings.model_fields:
+            for key in Pipeline.model_fields:
                 yield ("pipelines", name, key), getattr(settings.pipelines[name], key)
 
 

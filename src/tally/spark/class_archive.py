@@ -90,8 +90,8 @@ def _load_classes(jars_dir: Path, archive: Path) -> None:
             records = session.createDataFrame(rows, "value binary, offset long").selectExpr(
                 "*", "0 as partition", "cast(null as binary) as key", "now() as timestamp"
             )
-            pipeline = Pipeline.model_validate(
-                {"name": "classes", "topics": ["t"], "line_format": name, "labels": ["level"]}
+            pipeline = Pipeline.named(
+                "classes", {"topics": ["t"], "line_format": name, "labels": ["level"]}
             )
             grouping = Grouping.of(pipeline, {"t"})
             for frame in (grouping.counts(records), grouping.malformed(records, 100)):
