@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pyarrow.parquet as pq
 
 from tally.aggregates.counts import CountRequest, KeptLine
-from tally.context import Context, Reader
+from tally.context import OpenContext, Reader
 from tally.counting.batch import Ran
 from tally.deliveries.kept_lines import KeptLines, keep
 from tally.deliveries.line_writer import LineWriter
@@ -84,12 +84,12 @@ class Delivery(World):
         replay_id = self.ask_replay().replay_id
         return list(run_replay(self.context(counting or self.reader), replay_id))
 
-    def attempt(self, batch_id: int) -> tuple[Context, CountRequest]:
+    def attempt(self, batch_id: int) -> tuple[OpenContext, CountRequest]:
         """Claim a batch of one partition, as whoever runs it does."""
         ctx = self.context()
         (batch,) = ctx.database.run(lambda tx: batches.claim_all(tx, [batch_id], "a test"))
         ranges = [s.range for s in batch.segments]
-        return ctx, CountRequest(pipeline=self.pipeline, ranges=ranges, batch=batch)
+        return (lambda: ctx), CountRequest(pipeline=self.pipeline, ranges=ranges, batch=batch)
 
     def begun(self, batch_id: int, *texts: str) -> LineWriter:
         """A set that an attempt has begun to write."""

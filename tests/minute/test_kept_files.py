@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tally.deliveries.folder import Folder
+from tally.deliveries.folder import Folder, opened
 from tally.errors import ConfigError, DataLossError, FencedError, FilesUnavailableError, SchemaError
 from tally.set_up.migrate import migrate, missing
 from tally_local.stack.stack import Stack
@@ -58,7 +58,8 @@ def test_the_list_follows_when_a_driver_is_killed_before_it_is_written(world: De
     assert world.listed() == viewed(world)
     older = file.read_bytes()
     world.replay(levels=["INFO"])
-    Folder.put(Folder(pa.fs.LocalFileSystem(), str(world.folder)), "_live/files.txt", older)
+    with opened(f"file://{world.folder}") as folder:
+        folder.put("_live/files.txt", older)
     assert world.listed() != viewed(world)
     world.plan()
     assert world.listed() == viewed(world)

@@ -1183,7 +1183,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="nothing is written into a folder that does not say whose it is",
-        where="tally.deliveries.set_tables:SetTables.check",
+        where="tally.deliveries.set_tables:SetTables._check",
         before="if lacking := self.lacks(tx):",
         after="if lacking := '':",
         tests=(f"{FILES}::test_an_executor_that_does_not_see_the_folder_writes_nothing",),
@@ -1212,8 +1212,8 @@ MUTANTS: Final = (
     Mutant(
         guard="only files of no set are orphans",
         where="tally.deliveries.file_sets:FileSets.delete_orphans",
-        before="if set_id not in there:",
-        after="if True:",
+        before=" if set_id not in there]",
+        after="]",
         tests=(f"{FILES}::test_files_of_no_set_are_deleted_daily_and_others_are_left",),
     ),
     Mutant(
@@ -1228,8 +1228,8 @@ MUTANTS: Final = (
     Mutant(
         guard="nothing is sealed once the place of the lines was changed",
         where="tally.deliveries.set_store:SetStore.seal",
-        before="if not self._is_prepared(tx):",
-        after="if False:",
+        before="self._check(tx)",
+        after="pass",
         tests=(f"{FILES}::test_a_file_in_a_folder_that_was_moved_meanwhile_is_not_committed",),
     ),
     Mutant(
@@ -1249,8 +1249,8 @@ MUTANTS: Final = (
     Mutant(
         guard="the audit tells of files that cannot be read",
         where="tally.deliveries.file_sets:_found",
-        before='trouble = f"its file {_path(place)} cannot be read: {error}"',
-        after="minutes.clear()",
+        before='trouble = f"cannot be read: {error}"',
+        after='trouble = ""',
         tests=(f"{FILES}::test_the_audit_finds_files_that_are_not_the_lines",),
     ),
     Mutant(

@@ -56,7 +56,6 @@ _VIEW: Final = """
 _VERSION: Final = 2
 """Of the view; another one is another comment, so that the view is made again."""
 
-_ASKED_AT_ONCE: Final = 1_000
 _READERS: Final = 16
 """Files that an audit reads at a time."""
 
@@ -66,6 +65,10 @@ class FileSets(SetStore):
     """The lines are Parquet files below a folder."""
 
     noun: ClassVar[str] = "files"
+    remedy: ClassVar[str] = (
+        "mount it where it is missing: driver and executors must see the same; tally migrate makes "
+        "a new one"
+    )
     # A query that has begun reads the files that it has found.
     kept_s: ClassVar[int] = 3_600
 
@@ -82,14 +85,6 @@ class FileSets(SetStore):
     def view_statement(self) -> str:
         """The view of live files."""
         return _VIEW.format(view=self.view, sets=self.sets, url=self.url)
-
-    @property
-    def remedy(self) -> str:
-        """A new folder is prepared by a migration."""
-        return (
-            "mount it where it is missing: driver and executors must see the same; tally migrate "
-            "makes a new one"
-        )
 
     def lacks(self, tx: Transaction) -> str:  # noqa: ARG002
         """The file by which the folder says whose it is, when there is none.
@@ -190,7 +185,6 @@ class FileSets(SetStore):
 
         A set is there before its file is begun, and the files are listed before sets are asked for.
         """
-        deleted: set[int] = set()
         with opened(self.url) as folder:
             of_sets = [
                 (set_id, path)
@@ -198,14 +192,11 @@ class FileSets(SetStore):
                 for path in folder.list(below)
                 if (set_id := _set_of(path)) is not None
             ]
-            for at in range(0, len(of_sets), _ASKED_AT_ONCE):
-                some = of_sets[at : at + _ASKED_AT_ONCE]
-                there = self.known([set_id for set_id, _ in some])
-                for set_id, path in some:
-                    if set_id not in there:
-                        folder.delete(path)
-                        deleted.add(set_id)
-        return len(deleted)
+            there = self.known([set_id for set_id, _ in of_sets])
+            orphans = [(set_id, path) for set_id, path in of_sets if set_id not in there]
+            for _, path in orphans:
+                folder.delete(path)
+        return len(dict(orphans))
 
 
 class _FileWriter(LineWriter):
@@ -265,22 +256,21 @@ def _found(folder: Folder, place: SetPlace) -> KeptSet:
     minutes: Counter[str] = Counter()
     trouble = ""
     try:
-        file = folder.open(_path(place))
-    except FileNotFoundError:
-        return KeptSet(place=place, minutes={})
-    with file:
-        try:
+        with folder.open(_path(place)) as file:
             parquet = pq.ParquetFile(file, page_checksum_verification=True)
             if not parquet.schema_arrow.equals(_SCHEMA):
-                trouble = f"its file {_path(place)} has other columns than those that Tally writes"
-                return KeptSet(place=place, minutes={}, trouble=trouble)
-            for batch in parquet.iter_batches(columns=["log_time"]):
+                trouble = "has other columns than those that Tally writes"
+            for batch in () if trouble else parquet.iter_batches(columns=["log_time"]):
                 for group in batch.column(0).value_counts().to_pylist():
                     minutes[f"{group['values']:%Y-%m-%d %H:%M:%S}"] += group["counts"]
-        # Most damage is an OSError to PyArrow; a null is no time.
-        except (OSError, TypeError, pa.ArrowException) as error:
-            trouble = f"its file {_path(place)} cannot be read: {error}"
-    return KeptSet(place=place, minutes={} if trouble else minutes, trouble=trouble)
+    except FileNotFoundError:
+        minutes.clear()
+    # Most damage is an OSError to PyArrow; a null is no time.
+    except (OSError, TypeError, pa.ArrowException) as error:
+        minutes.clear()
+        trouble = f"cannot be read: {error}"
+    told = f"its file {_path(place)} {trouble}" if trouble else ""
+    return KeptSet(place=place, minutes=minutes, trouble=told)
 
 
 def _path(place: SetPlace) -> str:

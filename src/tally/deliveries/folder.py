@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
@@ -26,7 +27,7 @@ def opened(url: str) -> Iterator["Folder"]:
     """
     try:
         system, root = fs.FileSystem.from_uri(url)
-        yield Folder(system, root)
+        yield Folder(fs.SubTreeFileSystem(root, system))
     except PermissionError as error:
         raise UnwritableError(
             f"{url}: {error}", next_step="let Tally's user read, write and delete there"
@@ -42,73 +43,64 @@ def opened(url: str) -> Iterator["Folder"]:
 class Folder:
     """A folder of some file system; the paths that its methods take are below it."""
 
-    system: Any
-    """The file system, as PyArrow has it."""
-    root: str
-    """The path of the folder there."""
+    files: Any
+    """The part of the file system that it is, as PyArrow has it."""
 
     @property
     def is_local(self) -> bool:
         """Whether files are seen while they are written, and must be brought to the disk."""
-        return isinstance(self.system, fs.LocalFileSystem)
+        return isinstance(self.files.base_fs, fs.LocalFileSystem)
 
-    def path(self, below: str) -> str:
-        """A path on the file system."""
-        return f"{self.root}/{below}"
-
-    def open(self, below: str) -> Any:
+    def open(self, path: str) -> Any:
         """Open a file for reading; FileNotFoundError when there is none."""
-        return self.system.open_input_file(self.path(below))
+        return self.files.open_input_file(path)
 
-    def read(self, below: str) -> bytes | None:
+    def read(self, path: str) -> bytes | None:
         """All of a file; None when there is none."""
         try:
-            with self.open(below) as file:
+            with self.open(path) as file:
                 return bytes(file.read())
         except FileNotFoundError:
             return None
 
-    def has(self, below: str) -> bool:
+    def has(self, path: str) -> bool:
         """Whether a file is there."""
-        return bool(self.system.get_file_info(self.path(below)).type == fs.FileType.File)
+        return bool(self.files.get_file_info(path).type == fs.FileType.File)
 
-    def create(self, below: str) -> Any:
+    def create(self, path: str) -> Any:
         """A stream into a new file; elsewhere than on a local disk none is seen before its end."""
-        path = self.path(below)
-        self.system.create_dir(path.rpartition("/")[0], recursive=True)
-        return self.system.open_output_stream(path)
+        self.files.create_dir(path.rpartition("/")[0], recursive=True)
+        return self.files.open_output_stream(path)
 
-    def put(self, below: str, content: bytes) -> None:
+    def put(self, path: str, content: bytes) -> None:
         """Write a file whole, or replace it at once."""
-        begun = f"{OPEN}/{uuid4().hex}.part" if self.is_local else below
+        begun = f"{OPEN}/{uuid4().hex}.part" if self.is_local else path
         with self.create(begun) as file:
             file.write(content)
-        self.finish(begun, below)
+        self.finish(begun, path)
 
-    def finish(self, begun: str, below: str) -> None:
+    def finish(self, begun: str, path: str) -> None:
         """Give a written file its name; on a local disk it survives a power cut from then on."""
         if self.is_local:
-            path, folder = self.path(below), self.path(below).rpartition("/")[0]
-            self.system.create_dir(folder, recursive=True)
-            _sync(self.path(begun))
-            self.system.move(self.path(begun), path)
-            while len(folder) >= len(self.root):
-                _sync(folder)
-                folder = folder.rpartition("/")[0]
+            root, folder = Path(self.files.base_path), Path(path).parent
+            self.files.create_dir(str(folder), recursive=True)
+            _sync(root / begun)
+            self.files.move(begun, path)
+            for changed in (folder, *folder.parents):
+                _sync(root / changed)
 
-    def list(self, below: str) -> list[str]:
+    def list(self, folder: str) -> list[str]:
         """All files below a folder of this one."""
-        selector = fs.FileSelector(self.path(below), allow_not_found=True, recursive=True)
-        infos = self.system.get_file_info(selector)
-        return [i.path[len(self.root) + 1 :] for i in infos if i.type == fs.FileType.File]
+        selector = fs.FileSelector(folder, allow_not_found=True, recursive=True)
+        return [i.path for i in self.files.get_file_info(selector) if i.type == fs.FileType.File]
 
-    def delete(self, below: str) -> None:
+    def delete(self, path: str) -> None:
         """Delete a file, if it is there."""
         with suppress(FileNotFoundError):
-            self.system.delete_file(self.path(below))
+            self.files.delete_file(path)
 
 
-def _sync(path: str) -> None:
+def _sync(path: Path) -> None:
     """Bring a local file or folder to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:

@@ -5,11 +5,11 @@ Whoever runs or audits the pipeline afterwards does it when this one is killed i
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from functools import partial
 
 from tally.aggregates.counts import CountRequest
 from tally.config.pipeline import Pipeline
@@ -36,8 +36,6 @@ from tally.model import Batch, SegmentState
 from tally.mysql.transactions import Database, Transaction
 
 log = logging.getLogger(__name__)
-
-_ASKED_AT_ONCE: Final = 1_000
 
 
 def open_store(ledger: Database, database: Database, pipeline: Pipeline) -> SetStore:
@@ -74,27 +72,19 @@ def kind_of_sets(pipeline: Pipeline) -> type[SetStore]:
     return FileSets
 
 
-@dataclass(frozen=True, slots=True)
-class KeepInTask:
-    """Opens the set of a segment in the Spark task that reads it; picklable."""
+def keep(open_context: OpenContext, request: CountRequest) -> LineWriter:
+    """Open the set of a request's only range, in the Spark task that reads it.
 
-    open_context: OpenContext
-    """Makes a context in the executor."""
-
-    def __call__(self, request: CountRequest) -> LineWriter:
-        """A set for the request's only range."""
-        return keep(self.open_context(), request)
-
-
-def keep(ctx: Context, request: CountRequest) -> LineWriter:
-    """Open the set of a request's only range.
+    Args:
+        open_context: Makes a context in the executor.
+        request: The request.
 
     Raises:
         FencedError: A newer attempt has begun.
     """
     if request.batch is None:
         raise ValueError("a request that nothing is committed for")
-    store = KeptLines(ctx, request.pipeline).store
+    store = KeptLines(open_context(), request.pipeline).store
     store.check()
     (segment,) = request.batch.segments
     return store.writer(store.open_set(request.batch, segment))
@@ -138,9 +128,9 @@ class KeptLines(Delivery):
         return open_store(self.ctx.database, self.ctx.rows, self.pipeline)
 
     @property
-    def open_set(self) -> KeepInTask:
+    def open_set(self) -> Callable[[CountRequest], LineWriter]:
         """Opens the set of a segment."""
-        return KeepInTask(self.ctx.in_task)
+        return partial(keep, self.ctx.in_task)
 
     def commit(self, tx: Transaction, batch: Batch, result: Result) -> None:
         """Make the set that was written that of the batch's only segment."""
@@ -243,9 +233,7 @@ class KeptLines(Delivery):
     def _lost_sets(self, store: SetStore) -> set[int]:
         """The sets of live segments that the table of sets lacks."""
         sets = self._live_sets()
-        lost = set(sets)
-        for at in range(0, len(sets), _ASKED_AT_ONCE):
-            lost -= store.known(sets[at : at + _ASKED_AT_ONCE])
+        lost = set(sets) - store.known(sets)
         # A replay may have replaced them, and deleted them there, since the ledger was asked.
         return lost.intersection(self._live_sets()) if lost else lost
 

@@ -62,6 +62,7 @@ class RowSets(SetStore):
     """The lines are rows; of lines with the same key the view has the first one."""
 
     noun: ClassVar[str] = "lines"
+    remedy: ClassVar[str] = "tally migrate creates it, or: grant execute on it to this user"
 
     @property
     def kept(self) -> str:
@@ -111,13 +112,6 @@ class RowSets(SetStore):
                 next_step="name a procedure that does not exist yet; tally migrate creates it",
             )
         return ""
-
-    @property
-    def remedy(self) -> str:
-        """The procedure is created by a migration."""
-        return (
-            f"tally migrate, or: grant execute on procedure {self.pipeline.procedure} to this user"
-        )
 
     def prepare_else(self, tx: Transaction, kept: Sequence[SetPlace] | None) -> None:  # noqa: ARG002
         """Create the procedure; an existing one is the database's own and stays."""

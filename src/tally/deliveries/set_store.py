@@ -21,12 +21,13 @@ from typing import Any, ClassVar, Final
 from tally.aggregates.counts import LineSet
 from tally.deliveries.line_writer import LineWriter
 from tally.deliveries.set_tables import PLACE, SetPlace, SetTables
-from tally.errors import DataLossError, FencedError
+from tally.errors import ConfigError, DataLossError, FencedError, SchemaError
 from tally.model import Batch, Segment
 from tally.mysql.transactions import T, Transaction
 
 _COMPARED_AT_ONCE: Final = 500
 _DROPPED_AT_ONCE: Final = 1_000
+_ASKED_AT_ONCE: Final = 1_000
 _RANGE: Final = ("topic_id", "partition_id", "cluster_id", "from_offset", "until_offset")
 
 
@@ -165,11 +166,13 @@ class SetStore(SetTables):
         def work(tx: Transaction) -> None:
             # Sealed: the answer to the last try was lost.
             self._lock(tx, place.set_id, "open", "sealed")
-            if not self._is_prepared(tx):
+            try:
+                self._check(tx)
+            except (SchemaError, ConfigError) as error:
                 raise FencedError(
                     f"the place of the lines in {self.view} was changed while they were written",
                     next_step="run it again, by the new configuration",
-                )
+                ) from error
             found = self.count(tx, place)
             if found != lines:
                 raise DataLossError(
@@ -285,9 +288,12 @@ class SetStore(SetTables):
 
     def known(self, set_ids: Sequence[int]) -> set[int]:
         """Which of some sets are there, in whatever state."""
-        with self.database.transaction(read_only=True) as tx:
-            statement = f"select set_id from `{self.sets}` where set_id in %s"
-            return set(tx.scalars(statement, (list(set_ids) or [0],)))
+        found: set[int] = set()
+        statement = f"select set_id from `{self.sets}` where set_id in %s"
+        for at in range(0, len(set_ids), _ASKED_AT_ONCE):
+            with self.database.transaction(read_only=True) as tx:
+                found.update(tx.scalars(statement, (set_ids[at : at + _ASKED_AT_ONCE],)))
+        return found
 
     def live(self) -> Iterator[SetPlace]:
         """Live sets that have lines, in order of key."""

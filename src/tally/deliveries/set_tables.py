@@ -82,6 +82,8 @@ class SetTables(ABC):
 
     noun: ClassVar[str]
     """What the comment of the tables says that they have."""
+    remedy: ClassVar[str]
+    """What to do when :meth:`lacks` names something."""
 
     @property
     def view(self) -> str:
@@ -108,11 +110,6 @@ class SetTables(ABC):
     @abstractmethod
     def view_statement(self) -> str:
         """The statement that creates or replaces the view of live sets."""
-
-    @property
-    @abstractmethod
-    def remedy(self) -> str:
-        """What to do when :meth:`lacks` names something."""
 
     @abstractmethod
     def lacks(self, tx: Transaction) -> str:
@@ -148,19 +145,22 @@ class SetTables(ABC):
             SchemaError: They are not there, or the view is to be made again.
         """
         with self.database.transaction(read_only=True) as tx:
-            there = self._there(tx)
-            self._check_owner(there)
-            if not self._is_whole(there):
-                raise SchemaError(
-                    f"the view {self.view} of the lines of pipeline {self.pipeline.name} is not "
-                    "there, or is to be made again",
-                    next_step="tally migrate",
-                )
-            if lacking := self.lacks(tx):
-                raise SchemaError(
-                    f"pipeline {self.pipeline.name} keeps its lines in {self.view}, and {lacking}",
-                    next_step=self.remedy,
-                )
+            self._check(tx)
+
+    def _check(self, tx: Transaction) -> None:
+        there = self._there(tx)
+        self._check_owner(there)
+        if len(there) < len(self._names) or there[self.sets][1] != self._comment:
+            raise SchemaError(
+                f"the view {self.view} of the lines of pipeline {self.pipeline.name} is not "
+                "there, or is to be made again",
+                next_step="tally migrate",
+            )
+        if lacking := self.lacks(tx):
+            raise SchemaError(
+                f"pipeline {self.pipeline.name} keeps its lines in {self.view}, and {lacking}",
+                next_step=self.remedy,
+            )
 
     def is_moved(self) -> bool:
         """Whether the lines so far are in another place than they are to be."""
@@ -245,12 +245,6 @@ class SetTables(ABC):
     def _comment(self) -> str:
         """Of the table of sets: whose lines they are, and how the view was made."""
         return f"{self._owned}, {self.version}"
-
-    def _is_prepared(self, tx: Transaction) -> bool:
-        return self._is_whole(self._there(tx)) and not self.lacks(tx)
-
-    def _is_whole(self, there: Mapping[str, tuple[str, str]]) -> bool:
-        return len(there) == len(self._names) and there[self.sets][1] == self._comment
 
     def _there(self, tx: Transaction) -> dict[str, tuple[str, str]]:
         """Kind and comment of the tables and the view that are there, by name."""
