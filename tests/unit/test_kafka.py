@@ -244,7 +244,7 @@ def test_a_request_examines_its_brokers_now_and_then_while_there_is_time(
     def fault(_: KafkaSettings, operation: str, __: KafkaError) -> None:
         examined.append(operation)
 
-    monkeypatch.setattr("tally.kafka.requests.fault", fault)
+    monkeypatch.setattr("tally.kafka.errors.fault", fault)
     for timeout_s, times in ((2.5 * EXAMINE_EACH_S, 3), (PATIENCE_S / 2, 0)):
         examined.clear()
         client = SlowClient(takes_s=math.inf, seen=(ALL_DOWN,))

@@ -19,13 +19,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from tally.config import variables
 from tally.config.settings import CORRECT_THEM, InvalidSettingsError, Settings, in_lines
-from tally.config.variables import (
-    CONFIG_VARIABLE,
-    SECRETS_VARIABLE,
-    environment,
-    mistaken_variables,
-)
 from tally.errors import ConfigError
 
 CONFIG_NAME = "tally.toml"
@@ -34,7 +29,7 @@ STACK_OVERLAY = Path(".tally") / "stack.toml"
 
 def config_path() -> Path:
     """The configuration file: ``TALLY_CONFIG``, or ``tally.toml`` in the working directory."""
-    return Path(os.environ.get(CONFIG_VARIABLE) or CONFIG_NAME).absolute()
+    return Path(os.environ.get(variables.CONFIG_VARIABLE) or CONFIG_NAME).absolute()
 
 
 def load_settings(
@@ -58,9 +53,9 @@ def load_settings(
     """
     files = existing_files(path or config_path())
     values: Mapping[str, Any] = {}
-    for source in (*map(_parsed_file, files), environment(Settings), overrides or {}):
+    for source in (*map(_parsed_file, files), variables.environment(Settings), overrides or {}):
         values = _merged(values, source)
-    mistaken = list(mistaken_variables(os.environ, Settings))
+    mistaken = list(variables.mistaken_variables(os.environ, Settings))
     try:
         settings = Settings.model_validate(values)
     except InvalidSettingsError as error:
@@ -95,13 +90,13 @@ def existing_files(base: Path) -> tuple[Path, ...]:
     if not base.is_file():
         raise ConfigError(
             f"there is no configuration file {base}",
-            next_step=f"name another one with --config or {CONFIG_VARIABLE}, or run Tally in the "
-            f"directory of {CONFIG_NAME}",
+            next_step=f"name another one with --config or {variables.CONFIG_VARIABLE}, or run "
+            f"Tally in the directory of {CONFIG_NAME}",
         )
     files = [base]
     if (stack := base.parent / STACK_OVERLAY).is_file():
         files.append(stack)
-    if secrets := os.environ.get(SECRETS_VARIABLE):
+    if secrets := os.environ.get(variables.SECRETS_VARIABLE):
         files.append(_checked_secrets(Path(secrets)))
     return tuple(files)
 
@@ -109,8 +104,8 @@ def existing_files(base: Path) -> tuple[Path, ...]:
 def _checked_secrets(path: Path) -> Path:
     if not path.is_file():
         raise ConfigError(
-            f"{SECRETS_VARIABLE} names {path}, which does not exist",
-            next_step=f"create it or unset {SECRETS_VARIABLE}",
+            f"{variables.SECRETS_VARIABLE} names {path}, which does not exist",
+            next_step=f"create it or unset {variables.SECRETS_VARIABLE}",
         )
     if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ConfigError(

@@ -9,20 +9,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 from cronsim import CronSim, CronSimError
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 
-from tally.config.names import (
-    FILES_SUFFIX,
-    KEPT_SUFFIX,
-    LABEL_CHARS_MAX,
-    PROCEDURE_SUFFIX,
-    RIGHTS,
-    ROWS_SUFFIX,
-    SETS_SUFFIX,
-    TEXT,
-    check_files_url,
-    check_label,
-    check_labels,
-    check_result_table,
-)
+from tally.config import names
 from tally.config.servers import READER_DEFAULTS, Option, Section, check_reader_options
 from tally.lines.format import LineFormat
 from tally.lines.parsing import parse_line_format
@@ -99,11 +86,11 @@ def _check_exactly_once(delivery: object) -> object:
 
 
 def _check_filter_key(key: str) -> str:
-    return key if key == TEXT else _check_label(key)
+    return key if key == names.TEXT else _check_label(key)
 
 
 def _check_label(label: str) -> str:
-    return check_label(label, [f"log_{measure}" for measure in get_args(Measure)])
+    return names.check_label(label, [f"log_{measure}" for measure in get_args(Measure)])
 
 
 FilterKey = Annotated[str, AfterValidator(_check_filter_key)]
@@ -144,7 +131,7 @@ class Pipeline(Section):
     """Count only lines that have one of these values, by field: `level`, a group of the pattern, a
     field or a path of JSON lines, `topic`, `partition`, `key` or `text`, as in `{ status = ["5*"]
     }`; see docs/labels.md. Several fields must all agree."""
-    labels: Annotated[list[Label], AfterValidator(check_labels)] = []
+    labels: Annotated[list[Label], AfterValidator(names.check_labels)] = []
     """Count by these fields besides the minute; each becomes a column of the result table. Named as
     in `filter`, without `text`."""
     label_max_chars: Annotated[int, Field(ge=1, le=700)] = 64
@@ -155,7 +142,7 @@ class Pipeline(Section):
     measure: Measure = "count"
     """`count`: lines. `bytes`: beside them the sum of the lengths of their values, in the column
     `log_bytes`."""
-    result_table: Annotated[str, AfterValidator(check_result_table)] | None = None
+    result_table: Annotated[str, AfterValidator(names.check_result_table)] | None = None
     """Table of the counts; the pipeline's name when not set."""
     # All of a range may fall into one minute, which the ledger counts in an INT of MySQL.
     max_records_per_partition: Annotated[int, Field(ge=1, le=2_000_000_000)] = 5_000_000
@@ -178,17 +165,17 @@ class Pipeline(Section):
     """What is committed together: the counts and offsets of all partitions (`batch`), or of each
     partition by itself (`partition`); the others also keep each counted line, as a row (`rows`), by
     a stored procedure (`procedure`) or in Parquet files (`files`); see docs/delivery.md."""
-    rows_table: Annotated[str, AfterValidator(check_result_table)] | None = None
+    rows_table: Annotated[str, AfterValidator(names.check_result_table)] | None = None
     """The view of the kept lines; when not set, `<result table>_rows`, or with `delivery = "files"`
     `<result table>_files`."""
     row_key: list[Label] = []
     """With `delivery = "rows"` or `"procedure"`: fields that together identify a line, such as
     `["request_id"]`; of lines with the same values the view has only the first. A line that lacks
     one of them is always there."""
-    row_procedure: Annotated[str, AfterValidator(check_result_table)] | None = None
+    row_procedure: Annotated[str, AfterValidator(names.check_result_table)] | None = None
     """With `delivery = "procedure"`: the stored procedure that writes the rows; `<rows_table>_keep`
     when not set."""
-    files_url: Annotated[str, AfterValidator(check_files_url)] | None = None
+    files_url: Annotated[str, AfterValidator(names.check_files_url)] | None = None
     """With `delivery = "files"`: the folder of the files, as a path or as a URL such as
     `s3://BUCKET/FOLDER`; the driver and all executors must see the same."""
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
@@ -217,10 +204,11 @@ class Pipeline(Section):
 
     @model_validator(mode="after")
     def _labels_fit_into_a_key(self) -> "Pipeline":
-        if len(self.labels) * self.label_max_chars > LABEL_CHARS_MAX:
+        if len(self.labels) * self.label_max_chars > names.LABEL_CHARS_MAX:
             raise ValueError(
                 f"{len(self.labels)} labels of label_max_chars = {self.label_max_chars} are more "
-                f"than {LABEL_CHARS_MAX} characters together, which is what a key of MySQL holds"
+                f"than {names.LABEL_CHARS_MAX} characters together, which is what a key of MySQL "
+                "holds"
             )
         return self
 
@@ -314,7 +302,7 @@ class Pipeline(Section):
         """The view of the lines, or of their files; None when they are not kept."""
         if self.delivery not in KEEPS_LINES:
             return None
-        suffix = FILES_SUFFIX if self.delivery == "files" else ROWS_SUFFIX
+        suffix = names.FILES_SUFFIX if self.delivery == "files" else names.ROWS_SUFFIX
         return self.rows_table or self.table + suffix
 
     @property
@@ -322,8 +310,8 @@ class Pipeline(Section):
         """The tables of kept lines, and the rights on each that whoever counts must have."""
         if self.rows_view is None:
             return {}
-        sets, kept = self.rows_view + SETS_SUFFIX, self.rows_view + KEPT_SUFFIX
-        rights: dict[str, Sequence[str]] = {sets: RIGHTS, kept: RIGHTS}
+        sets, kept = self.rows_view + names.SETS_SUFFIX, self.rows_view + names.KEPT_SUFFIX
+        rights: dict[str, Sequence[str]] = {sets: names.RIGHTS, kept: names.RIGHTS}
         if self.delivery == "procedure":
             rights[kept] = ("select", "delete")
         elif self.delivery == "files":
@@ -335,7 +323,7 @@ class Pipeline(Section):
         """The stored procedure that writes the lines; None when statements or files do."""
         if self.delivery != "procedure":
             return None
-        return self.row_procedure or f"{self.rows_view}{PROCEDURE_SUFFIX}"
+        return self.row_procedure or f"{self.rows_view}{names.PROCEDURE_SUFFIX}"
 
     @property
     def is_sparse(self) -> bool:

@@ -21,16 +21,8 @@ from tally.deliveries.row_sets import RowSets
 from tally.deliveries.set_store import SetStore, WaitingSet
 from tally.errors import DataLossError, PackageMissingError, TallyError
 from tally.formatting import plural
+from tally.ledger import line_sets
 from tally.ledger.invariants import Violation
-from tally.ledger.line_sets import (
-    Standing,
-    clear_outbox,
-    ledger_id,
-    live_sets,
-    outbox,
-    record_line_set,
-    standings,
-)
 from tally.ledger.tables import find_tables
 from tally.model import Batch, SegmentState
 from tally.mysql.transactions import Database, Transaction
@@ -50,7 +42,7 @@ def open_store(ledger: Database, database: Database, pipeline: Pipeline) -> SetS
         SchemaError: The ledger is not migrated.
     """
     with ledger.transaction(read_only=True) as tx:
-        decides = ledger_id(tx)
+        decides = line_sets.ledger_id(tx)
     return kind_of_sets(pipeline)(database=database, pipeline=pipeline, ledger_id=decides)
 
 
@@ -98,7 +90,7 @@ class Verdict(StrEnum):
     WAITS = "waits"
 
 
-def verdict(waiting: WaitingSet, segment: Standing | None) -> Verdict:
+def verdict(waiting: WaitingSet, segment: line_sets.Standing | None) -> Verdict:
     """What becomes of a set, by what the ledger says of its segment.
 
     A set whose attempt may still commit waits. An attempt that was claimed after it never lets it,
@@ -134,7 +126,7 @@ class KeptLines(Delivery):
 
     def commit(self, tx: Transaction, batch: Batch, result: Result) -> None:
         """Make the set that was written that of the batch's only segment."""
-        line_set = record_line_set(tx, batch, result.totals, result.line_set)
+        line_set = line_sets.record_line_set(tx, batch, result.totals, result.line_set)
         self.store.check_sealed(line_set)
 
     def show(self) -> None:
@@ -152,13 +144,15 @@ class KeptLines(Delivery):
         # In this order: what is in the outbox was sealed before, so it is waiting, or shown
         # already.
         with ctx.database.transaction(read_only=True) as tx:
-            committed = outbox(tx, self.pipeline.name)
+            committed = line_sets.outbox(tx, self.pipeline.name)
         waiting = store.waiting()
         # As if to write, which a replica refuses: it may lag, and what it does not know is dropped.
         with ctx.database.transaction(
             isolation="repeatable read", read_only=not waiting, keep=False
         ) as tx:
-            known = standings(tx, sorted({w.segment_id for w in waiting} | committed.keys()))
+            known = line_sets.standings(
+                tx, sorted({w.segment_id for w in waiting} | committed.keys())
+            )
         by_verdict: dict[Verdict, list[int]] = {of: [] for of in Verdict}
         for one in waiting:
             by_verdict[verdict(one, known.get(one.segment_id))].append(one.set_id)
@@ -174,7 +168,7 @@ class KeptLines(Delivery):
         # One that is not known was shown by another process meanwhile, and pruned.
         done |= {s for s in committed if s in known and known[s].state is SegmentState.SUPERSEDED}
         if done:
-            ctx.database.run(lambda tx: clear_outbox(tx, sorted(done)))
+            ctx.database.run(lambda tx: line_sets.clear_outbox(tx, sorted(done)))
         # Nobody sees these rows, and the next call tries again.
         with _errors_logged("dropped_rows_not_deleted", view=store.view):
             store.delete_dropped()
@@ -239,7 +233,7 @@ class KeptLines(Delivery):
 
     def _live_sets(self) -> list[int]:
         with self.ctx.database.transaction(read_only=True) as tx:
-            return live_sets(tx, self.pipeline.name)
+            return line_sets.live_sets(tx, self.pipeline.name)
 
 
 @contextmanager

@@ -14,15 +14,7 @@ from confluent_kafka.admin import AdminClient
 from tally.clock import Clock
 from tally.config.servers import KafkaSettings, trusting
 from tally.errors import KafkaUnavailableError, TallyError
-from tally.kafka.errors import (
-    DENIED,
-    PATIENCE_S,
-    MovingError,
-    fault,
-    more_telling,
-    translate,
-    unavailable,
-)
+from tally.kafka import errors
 
 T = TypeVar("T")
 
@@ -66,7 +58,7 @@ class _ConnectionError:
     """When it was last looked for why none can be reached."""
 
     def __call__(self, error: KafkaError) -> None:
-        self.error = more_telling(self.error, error)
+        self.error = errors.more_telling(self.error, error)
         self.all_down |= error.code() == KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - its name
 
     def forget(self) -> None:
@@ -147,7 +139,7 @@ class Requests:
         while True:
             try:
                 return ask()
-            except MovingError:
+            except errors.MovingError:
                 if self._clock.monotonic() + MOVING_PAUSE_S >= deadline:
                     raise
                 self._clock.sleep(MOVING_PAUSE_S)
@@ -215,13 +207,13 @@ class Requests:
         if connection is None or not seen.all_down:
             return None
         now = self._clock.monotonic()
-        if connection.code() in DENIED:
+        if connection.code() in errors.DENIED:
             seen.refused_at = min(seen.refused_at, now)
             is_lasting = now - seen.refused_at >= REFUSED_FOR_S
             return self.error(operation, connection) if is_lasting else None
-        if now - seen.examined_at < EXAMINE_EACH_S or deadline - now < PATIENCE_S:
+        if now - seen.examined_at < EXAMINE_EACH_S or deadline - now < errors.PATIENCE_S:
             return None
-        found = fault(self._settings, operation, connection)
+        found = errors.fault(self._settings, operation, connection)
         # Again if nothing is found: an error of TLS may be reported after the one that all brokers
         # are down.
         seen.examined_at = self._clock.monotonic()
@@ -229,10 +221,10 @@ class Requests:
 
     def error(self, operation: str, error: KafkaError) -> TallyError:
         """Kafka's answer to an operation as an error of Tally's."""
-        return translate(self._settings, operation, error, self._poll())
+        return errors.translate(self._settings, operation, error, self._poll())
 
     def _unavailable(self, cause: str) -> KafkaUnavailableError:
-        return unavailable(self._settings, cause, self._poll())
+        return errors.unavailable(self._settings, cause, self._poll())
 
     def _poll(self) -> KafkaError | None:
         """The most telling error of the connections since the request; librdkafka queues them."""
