@@ -63,7 +63,7 @@ def connect_server(
     conf = CONF | recorded | {"spark.eventLog.dir": events.as_uri()}
     if jars is not None:
         conf["spark.driver.extraClassPath"] = f"{jars}/*"
-        conf = with_archive(conf, SparkSettings(jars_dir=jars))
+        conf = with_archive(conf, jars)
     argv = [
         *(str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2]"),
         *(word for key, value in conf.items() for word in ("--conf", f"{key}={value}")),

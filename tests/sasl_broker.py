@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tally.spark.jars import Jars
 from tally_local.stack.kafka_server import STARTED, KafkaServer
 from tally_local.stack.ports import LOOPBACK, Ports
-from tally_local.stack.server import SERVERS
 from tally_local.stack.stack import Stack
 from tests.waiting import wait_until
 
@@ -33,7 +31,7 @@ class SaslBroker:
 @contextmanager
 def sasl_broker(stack: Stack, folder: Path) -> Iterator[SaslBroker]:
     """Start the broker with the stack's jars and its data in a folder, and stop it at the end."""
-    server = KafkaServer(folder=folder, jars=Jars(stack.layout.downloads, SERVERS))
+    server = KafkaServer(folder=folder, jars=stack.kafka_jars_dir)
     ports = Ports(folder / "ports.json").choose((*server.ports, "sasl"))
     broker = SaslBroker(
         open_address=server.address(ports),

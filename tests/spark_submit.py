@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tally.config.servers import SparkSettings
 from tally.spark.java import with_archive
 from tally_local.stack.stack import Stack
 
@@ -41,7 +40,7 @@ def job(
     conf = dict(conf or {})
     if master.startswith("local["):
         jars = ["--driver-class-path", f"{stack.jars_dir}/*"]
-        conf = with_archive(conf, SparkSettings(jars_dir=stack.jars_dir))
+        conf = with_archive(conf, stack.jars_dir)
     else:
         jars = ["--jars", ",".join(str(jar) for jar in stack.jars_dir.glob("*.jar"))]
     return [

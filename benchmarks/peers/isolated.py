@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.page import say
 from benchmarks.servers import PROJECT
-from tally.spark.jars import JarList, Jars
+from tally.spark.jars import JarList
 
 FOLDER = PROJECT / ".tally" / "peers"
 
@@ -50,7 +50,7 @@ class Isolated:
         """
         jars: list[str] = []
         if self.jars is not None:
-            folder = Jars(FOLDER / "downloads", self.jars).install(self.name, say)
+            folder = self.jars.install(self.name, FOLDER / "downloads", say)
             jars = sorted(map(str, folder.iterdir()))
         done = subprocess.run(
             [self._python, "-m", "benchmarks.peers.programs", self.name],

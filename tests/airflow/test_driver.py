@@ -309,9 +309,9 @@ def test_the_jvm_flags_yield_to_the_configuration(monkeypatch: pytest.MonkeyPatc
     few, many = java.QUICK_START_OFFSETS_MAX, java.QUICK_START_OFFSETS_MAX + 1
     small, large = java.driver_flags(few), java.driver_flags(many)
     for configured, flags, given in (
-        ({}, small, f"{java.QUICK_START} {log}"),
-        ({}, large, f"{java.THROUGHPUT} {log}"),
-        ({key: "-Xint"}, small, f"-Xint {log}"),
+        ({}, small, f"{log} {java.QUICK_START}"),
+        ({}, large, f"{log} {java.THROUGHPUT}"),
+        ({key: "-Xint"}, small, f"{log} -Xint"),
         ({key: own}, small, own),
     ):
         assert submit_conf(configured, flags)[key] == given

@@ -15,7 +15,6 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkException
 
-from tally.config.servers import SparkSettings
 from tally.errors import AccessDeniedError, ReadError
 from tally.spark.class_archive import build_archive
 from tally.spark.java import JAVA_OPTIONS, java, with_archive
@@ -73,7 +72,7 @@ def test_an_unusable_archive_stops_nothing(jars_dir: Path, tmp_path: Path, damag
         with archive.open("r+b") as stream:
             stream.seek(5000)
             stream.write(b"x" * 4000)
-    options = shlex.split(with_archive({}, SparkSettings(jars_dir=copied))[JAVA_OPTIONS])
+    options = shlex.split(with_archive({}, copied)[JAVA_OPTIONS])
     assert any(str(archive) in option for option in options)
     options += [f"-Xlog:class+load:file={log}", "-cp", f"{copied}/*:{SPARK_HOME}/jars/*"]
     submit = [java(), *options, "org.apache.spark.deploy.SparkSubmit", "--version"]
@@ -113,18 +112,17 @@ def test_the_archive_is_added_to_other_options(tmp_path: Path) -> None:
     """A folder with a blank in its name stays one word; an archive of one's own stays."""
     folder = tmp_path / "my jars"
     folder.mkdir()
-    settings = SparkSettings(jars_dir=folder)
     stack_size = {JAVA_OPTIONS: "-Xss4m"}
     for own in ({}, stack_size):
-        assert with_archive(own, settings) == own  # there is none yet
-        assert with_archive(own, SparkSettings()) == own
+        assert with_archive(own, folder) == own  # there is none yet
+        assert with_archive(own, None) == own
     (folder / "classes-1.jsa").touch()
-    for own, first in (({}, "-Xlog"), (stack_size, "-Xss4m -Xlog")):
-        options = with_archive(own, settings)[JAVA_OPTIONS]
-        assert options.startswith(f"{first}:cds=off")
-        assert options.endswith(f'"-XX:SharedArchiveFile={folder}/classes-1.jsa"')
+    for own, last in (({}, ""), (stack_size, " -Xss4m")):
+        options = with_archive(own, folder)[JAVA_OPTIONS]
+        assert options.startswith("-Xlog:cds=off")
+        assert options.endswith(f'"-XX:SharedArchiveFile={folder}/classes-1.jsa"{last}')
     for option in ("-Xshare:off", "-XX:SharedArchiveFile=mine.jsa"):  # only one can be used
-        assert with_archive({JAVA_OPTIONS: option}, settings) == {JAVA_OPTIONS: option}
+        assert with_archive({JAVA_OPTIONS: option}, folder) == {JAVA_OPTIONS: option}
 
 
 def test_a_full_disk_under_spark_is_said(jars_dir: Path, tmp_path: Path) -> None:

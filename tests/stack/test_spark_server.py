@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from tally.config.servers import SparkSettings
 from tally.errors import AccessDeniedError, SparkUnavailableError
 from tally.spark.connect import connect_session
-from tally.spark.keeper import answers
+from tally.spark.connect_server import answers
 from tally_local.stack.server import Part, PartState
 from tally_local.stack.spark_server import SparkServer
 from tally_local.stack.stack import Stack

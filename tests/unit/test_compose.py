@@ -17,7 +17,7 @@ from tests.servers import PROJECT
 from tests.unit.sources import text
 
 import tally
-from tally.spark.jars import CONNECTOR, Jars
+from tally.spark.jars import CONNECTOR
 from tally_local import compose_secrets
 from tally_local.stack.airflow_server import airflow_cfg
 from tally_local.stack.home import Credentials, Layout
@@ -197,7 +197,7 @@ def test_the_image_fetches_the_connector_as_the_set_up_does(tmp_path: Path) -> N
     (script,) = here.findall(DOCKERFILE)
     assert "COPY src/tally src/tally" in DOCKERFILE
     # Jars that are there are not fetched; how they are is tests/stack/test_stack.py's.
-    Jars(tmp_path / "downloads", CONNECTOR).folder("spark").mkdir(parents=True)
+    CONNECTOR.folder("spark", tmp_path / "downloads").mkdir(parents=True)
     script += "\nassert 'tally_local' not in __import__('sys').modules\n"
     done = run_alone(tmp_path, "-c", script, path=PROJECT / "src")
     assert done.returncode == 0, done.stderr

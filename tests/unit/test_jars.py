@@ -6,26 +6,25 @@ from pathlib import Path
 import pytest
 
 from tally.errors import JarsMissingError, UsageError
-from tally.spark.jars import CONNECTOR, JarList, Jars, check, install_connector, is_download
+from tally.spark.jars import CONNECTOR, JarList, check, install_connector, is_download
 from tally_local.stack.server import SERVERS
 
 CONTENT = b"a jar"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
-class DeliveredJars(Jars):
+class DeliveredJars(JarList):
     """Jars whose list has one entry, and which lie in ``delivered`` once they are fetched."""
 
     def __init__(self, folder: Path) -> None:
         (folder / "jars.sha256").write_text(f"{DIGEST}  spark/a-1.jar\n", encoding="utf-8")
-        super().__init__(folder / "downloads", JarList(folder, {"spark": "one jar"}))
-        self._delivered = folder / "delivered"
-        self._delivered.mkdir()
+        super().__init__(folder, {"spark": "one jar"})
+        (folder / "delivered").mkdir()
 
-    def fetch(self, configuration: str, announce: object) -> Path:  # noqa: ARG002 - as in Jars
+    def fetch(self, configuration: str, downloads: Path, announce: object) -> Path:  # noqa: ARG002
         """Instead of Ivy, which would download them."""
         assert configuration == "spark"
-        return self._delivered
+        return downloads.with_name("delivered")
 
 
 def test_a_committed_list_names_every_jar_of_every_configuration() -> None:
@@ -53,18 +52,19 @@ def test_a_committed_list_names_every_jar_of_every_configuration() -> None:
 def test_only_checked_jars_are_installed(tmp_path: Path) -> None:
     """Once; wrong, missing and surplus jars are an error with their names and checksums."""
     jars, delivered = DeliveredJars(tmp_path), tmp_path / "delivered"
+    asked = ("spark", tmp_path / "downloads", lambda _: None)
     (delivered / "a-1.jar").write_bytes(b"something else")
     with pytest.raises(JarsMissingError, match=rf"a-1\.jar has [0-9a-f]+ instead of {DIGEST}"):
-        jars.install("spark", lambda _: None)
-    assert not jars.are_installed("spark")
+        jars.install(*asked)
+    assert not jars.folder(*asked[:2]).exists()
     with pytest.raises(JarsMissingError, match=r"b-2\.jar is missing.*a-1\.jar is not in the list"):
         check(delivered, {"b-2.jar": DIGEST})
     (delivered / "a-1.jar").write_bytes(CONTENT)
-    folder = jars.install("spark", lambda _: None)
+    folder = jars.install(*asked)
     assert (folder / "a-1.jar").read_bytes() == CONTENT
     assert not delivered.exists()
-    assert jars.install("spark", lambda _: None) == folder
-    assert jars.are_installed("spark")
+    assert jars.install(*asked) == folder
+    assert jars.folder(*asked[:2]) == folder
     # Of another folder nothing is changed if it has other jars: Spark would load two versions.
     other = tmp_path / "other" / "kafka-clients-2.0.0.jar"
     other.parent.mkdir()

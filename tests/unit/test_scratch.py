@@ -61,7 +61,7 @@ def test_a_configured_folder_is_used(tmp_path: Path) -> None:
     ours = f'"-Djava.io.tmpdir={folder}"'
     assert with_scratch({}, folder) == {LOCAL_DIR: str(folder), JAVA_OPTIONS: ours}
     configured = {LOCAL_DIR: "/data", JAVA_OPTIONS: "-Xss4m"}
-    assert with_scratch(configured, folder) == {LOCAL_DIR: "/data", JAVA_OPTIONS: f"-Xss4m {ours}"}
+    assert with_scratch(configured, folder) == {LOCAL_DIR: "/data", JAVA_OPTIONS: f"{ours} -Xss4m"}
     elsewhere = {JAVA_OPTIONS: "-Djava.io.tmpdir=/data"}
     assert with_scratch(elsewhere, folder)[JAVA_OPTIONS] == "-Djava.io.tmpdir=/data"
 

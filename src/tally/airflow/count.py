@@ -183,7 +183,9 @@ def _driver_conf(settings: Settings, offsets: int, stack: ExitStack) -> Mapping[
     conf = submit_conf(session_options(settings.spark), driver_flags(offsets))
     if not is_local(settings.spark):  # executors on other machines do not have the folder
         return conf
-    return with_archive(with_scratch(conf, stack.enter_context(scratch_folder())), settings.spark)
+    return with_archive(
+        with_scratch(conf, stack.enter_context(scratch_folder())), settings.spark.jars_dir
+    )
 
 
 def count_options(pipeline: Pipeline, *, config: Path, job: Path) -> dict[str, Any]:

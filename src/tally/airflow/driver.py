@@ -177,10 +177,13 @@ def submit_conf(options: Mapping[str, str], jvm_flags: str) -> dict[str, str]:
             flags.
         jvm_flags: Flags of the driver's JVM; may be empty.
     """
-    defaults = {"spark.pyspark.python": sys.executable, "spark.log.level": LOG_LEVEL}
+    defaults = {
+        "spark.pyspark.python": sys.executable,
+        "spark.log.level": LOG_LEVEL,
+        JAVA_OPTIONS: jvm_flags,
+    }
     shown = {k: v for k, v in options.items() if not _SENSITIVE.search(k)}
-    java_options = with_logging(shown.get(JAVA_OPTIONS, jvm_flags))
-    return defaults | shown | {JAVA_OPTIONS: java_options}
+    return with_logging(defaults | shown)
 
 
 def driver_environment(config: Path, secrets: Path) -> dict[str, str]:

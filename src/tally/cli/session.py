@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tally.cli.ui.stderr import filtered_stderr
 from tally.spark.jars import check_packages
-from tally.spark.java import JAVA_OPTIONS, is_noise, quiet
+from tally.spark.java import is_noise, with_logging
 
 if TYPE_CHECKING:  # heavy, and most commands do without
     from pyspark.sql import SparkSession
@@ -62,14 +62,12 @@ def _announced(app: "App", *, needs_kafka: bool) -> "OpenSession":
 
     @contextmanager
     def opened() -> Iterator["SparkSession"]:
-        from tally.spark.session import session_options  # noqa: PLC0415 - Spark is heavy
-
         settings, out = app.settings.spark, app.out
-        options = session_options(settings).get(JAVA_OPTIONS, "")
+        quiet = settings.model_copy(update={"conf": with_logging(settings.conf)})
         out.note(f"starting Spark on {settings.master}")
         with ExitStack() as scope:
             with _interrupts_wait(out), filtered_stderr(is_noise):
-                opening = app.open_spark(quiet(settings, options), needs_kafka=needs_kafka)
+                opening = app.open_spark(quiet, needs_kafka=needs_kafka)
                 session = scope.enter_context(opening)
             yield session
 

@@ -222,8 +222,7 @@ def connect_server(app: App, master: str, port: int, memory: str) -> None:
     cancelled. It listens on the loopback address and asks for `spark.connect_token`; for other
     machines put a proxy with TLS in front of it. `spark.jars_dir` and `spark.conf` apply to it.
     """
-    from tally.spark.connect_server import server_command, server_environment  # noqa: PLC0415
-    from tally.spark.keeper import keep  # noqa: PLC0415 - as above, --help does without
+    from tally.spark import connect_server as server  # noqa: PLC0415 - as above, --help does without
 
     settings = load_settings(app.config_path, needs_pipeline=False).spark
     token = settings.connect_token.get_secret_value()
@@ -234,14 +233,14 @@ def connect_server(app: App, master: str, port: int, memory: str) -> None:
             "as well",
         )
     with TemporaryDirectory(prefix="tally-connect-server-") as folder:
-        command = server_command(
+        command = server.server_command(
             settings.model_copy(update={"master": master}),
             port=port,
             scratch=Path(folder),
             memory=memory,
         )
         app.out.note(f"a Spark Connect server on {master} is kept at sc://localhost:{port}")
-        keep(command, port, environment=server_environment(token))
+        server.keep(command, port, environment=server.server_environment(token))
 
 
 @command(examples=["tally version"])

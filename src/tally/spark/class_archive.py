@@ -82,8 +82,8 @@ def build_archive(jars_dir: Path, announce: Announce) -> None:
 
 def _load_classes(jars_dir: Path, archive: Path) -> None:
     """Do what a driver does for each batch, on two lines, in a JVM that archives its classes."""
-    flags = with_logging(f'"-XX:ArchiveClassesAtExit={archive}" {SILENT_ARCHIVE}')
-    settings = SparkSettings(master="local[1]", jars_dir=jars_dir, conf={JAVA_OPTIONS: flags})
+    conf = {JAVA_OPTIONS: f'"-XX:ArchiveClassesAtExit={archive}" {SILENT_ARCHIVE}'}
+    settings = SparkSettings(master="local[1]", jars_dir=jars_dir, conf=with_logging(conf))
     with spark_session(settings, "classes") as session:
         for name in ("fixed", "log4j", "json"):
             rows = [(bytearray(CATALOGUE[name].example.encode()), 0), (bytearray(b"x"), 1)]

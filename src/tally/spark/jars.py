@@ -38,7 +38,7 @@ _CONNECT: Final = ("pyspark", "grpc", "pandas", "pyarrow")
 class JarList:
     """The jars that one ``ivy.xml`` asks for, with the ``jars.sha256`` beside it."""
 
-    folder: Traversable
+    source: Traversable
     """The folder with both files."""
     titles: Mapping[str, str]
     """What each configuration is, with its size, for the progress."""
@@ -46,13 +46,83 @@ class JarList:
     @cached_property
     def checksums(self) -> Mapping[str, Mapping[str, str]]:
         """Per configuration, the SHA-256 of each jar by file name, as committed with the source."""
-        text = (self.folder / "jars.sha256").read_text(encoding="utf-8")
+        text = (self.source / "jars.sha256").read_text(encoding="utf-8")
         checksums: dict[str, dict[str, str]] = {conf: {} for conf in self.titles}
         for line in text.splitlines():
             digest, path = line.split()
             configuration, name = path.split("/")
             checksums[configuration][name] = digest
         return checksums
+
+    def folder(self, configuration: str, downloads: Path) -> Path:
+        """Where the jars of ``configuration`` lie, checked, once they are installed."""
+        checksums = self.checksums[configuration]
+        lines = "".join(f"{digest} {name}\n" for name, digest in sorted(checksums.items()))
+        digest = hashlib.sha256(lines.encode()).hexdigest()[:12]
+        return downloads / "jars" / f"{configuration}-{digest}"
+
+    def install(self, configuration: str, downloads: Path, announce: Announce) -> Path:
+        """Fetch and check the jars of ``configuration`` unless they are there; return their folder.
+
+        Raises:
+            JarsMissingError: Ivy could not fetch them or a checksum is wrong; nothing is installed.
+            PackageMissingError: PySpark, whose Ivy fetches them, is not installed.
+            StackError: Java is missing or too old.
+        """
+        target = self.folder(configuration, downloads)
+        if not target.is_dir():
+            fetched = self.fetch(configuration, downloads, announce)
+            check(fetched, self.checksums[configuration])
+            target.parent.mkdir(parents=True, exist_ok=True)
+            fetched.replace(target)
+        return target
+
+    def fetch(self, configuration: str, downloads: Path, announce: Announce) -> Path:
+        """Let Ivy fetch the jars of ``configuration``; return where they lie, unchecked."""
+        announce(f"{self.titles[configuration]}: downloading jars with Ivy")
+        work = downloads / "ivy"
+        work.mkdir(parents=True, exist_ok=True)
+        fetched = work / "fetched" / configuration
+        shutil.rmtree(fetched, ignore_errors=True)
+        with resources.as_file(self.source / "ivy.xml") as ivy_file:
+            argv = [
+                java(),
+                "-XX:-UsePerfData",
+                f"-Divy.default.ivy.user.dir={work}",
+                *("-jar", str(next(spark_home().glob("jars/ivy-*.jar"))), "-ivy", str(ivy_file)),
+                *("-confs", configuration, "-retrieve", PATTERN),
+            ]
+            self._run(argv, configuration, work, announce)
+        return fetched
+
+    def _run(self, argv: list[str], configuration: str, work: Path, announce: Announce) -> None:
+        title, total = self.titles[configuration], len(self.checksums[configuration])
+        steps = {total * step // STEPS for step in range(1, STEPS + 1)}
+        last: deque[str] = deque(maxlen=15)
+        loaded = 0
+        with subprocess.Popen(
+            argv,
+            cwd=work,
+            env={**os.environ, **JAVA_ENVIRONMENT},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+        ) as process:
+            try:
+                for line in process.stdout or ():
+                    last.append(line.rstrip())
+                    loaded += is_download(line)
+                    if is_download(line) and loaded in steps:
+                        announce(f"{title}: {loaded} of {total} jars downloaded")
+            except BaseException:
+                process.kill()
+                raise
+        if process.returncode:
+            raise JarsMissingError(
+                f"Ivy could not fetch the jars of {configuration}:\n" + "\n".join(last),
+                next_step="check that Maven Central can be reached, then try again",
+            )
 
 
 CONNECTOR: Final = JarList(
@@ -130,7 +200,7 @@ def install_connector(folder: Path, announce: Announce) -> list[Path]:
     if wanted.items() <= (folder_checksums(folder) if folder.is_dir() else {}).items():
         return sorted(folder.glob("*.jar"))
     with tempfile.TemporaryDirectory(prefix="tally-jars-") as work:
-        fetched = Jars(Path(work), CONNECTOR).install("spark", announce)
+        fetched = CONNECTOR.install("spark", Path(work), announce)
         folder.mkdir(parents=True, exist_ok=True)
         return [Path(shutil.copy(jar, folder)) for jar in sorted(fetched.iterdir())]
 
@@ -157,96 +227,6 @@ def check(folder: Path, expected: Mapping[str, str]) -> None:
             f"the jars in {folder} are not the ones in jars.sha256: {'; '.join(wrong)}",
             next_step=f"delete {folder.parent.parent} and try again; never use these jars",
         )
-
-
-class Jars:
-    """The jars of a list in one folder of downloads.
-
-    Args:
-        downloads: The folder.
-        wanted: The list.
-    """
-
-    def __init__(self, downloads: Path, wanted: JarList) -> None:
-        self._downloads = downloads
-        self._wanted = wanted
-        self._work = downloads / "ivy"
-
-    def folder(self, configuration: str) -> Path:
-        """Where the jars of ``configuration`` lie once they are installed."""
-        checksums = self._wanted.checksums[configuration]
-        lines = "".join(f"{digest} {name}\n" for name, digest in sorted(checksums.items()))
-        digest = hashlib.sha256(lines.encode()).hexdigest()[:12]
-        return self._downloads / "jars" / f"{configuration}-{digest}"
-
-    def are_installed(self, configuration: str) -> bool:
-        """Whether the jars of ``configuration`` are there, checked."""
-        return self.folder(configuration).is_dir()
-
-    def install(self, configuration: str, announce: Announce) -> Path:
-        """Fetch and check the jars of ``configuration`` unless they are there; return their folder.
-
-        Raises:
-            JarsMissingError: Ivy could not fetch them or a checksum is wrong; nothing is installed.
-            PackageMissingError: PySpark, whose Ivy fetches them, is not installed.
-            StackError: Java is missing or too old.
-        """
-        target = self.folder(configuration)
-        if not target.is_dir():
-            fetched = self.fetch(configuration, announce)
-            check(fetched, self._wanted.checksums[configuration])
-            target.parent.mkdir(parents=True, exist_ok=True)
-            fetched.replace(target)
-        return target
-
-    def fetch(self, configuration: str, announce: Announce) -> Path:
-        """Let Ivy fetch the jars of ``configuration``; return where they lie, unchecked."""
-        announce(f"{self._wanted.titles[configuration]}: downloading jars with Ivy")
-        self._work.mkdir(parents=True, exist_ok=True)
-        fetched = self._work / "fetched" / configuration
-        shutil.rmtree(fetched, ignore_errors=True)
-        with resources.as_file(self._wanted.folder / "ivy.xml") as ivy_file:
-            argv = [
-                java(),
-                "-XX:-UsePerfData",
-                f"-Divy.default.ivy.user.dir={self._work}",
-                *("-jar", str(next(spark_home().glob("jars/ivy-*.jar"))), "-ivy", str(ivy_file)),
-                *("-confs", configuration, "-retrieve", PATTERN),
-            ]
-            self._run(argv, configuration, announce)
-        return fetched
-
-    def _run(self, argv: list[str], configuration: str, announce: Announce) -> None:
-        last: deque[str] = deque(maxlen=15)
-        title, total = (
-            self._wanted.titles[configuration],
-            len(self._wanted.checksums[configuration]),
-        )
-        steps = {total * step // STEPS for step in range(1, STEPS + 1)}
-        loaded = 0
-        with subprocess.Popen(
-            argv,
-            cwd=self._work,
-            env={**os.environ, **JAVA_ENVIRONMENT},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-        ) as process:
-            try:
-                for line in process.stdout or ():
-                    last.append(line.rstrip())
-                    loaded += is_download(line)
-                    if is_download(line) and loaded in steps:
-                        announce(f"{title}: {loaded} of {total} jars downloaded")
-            except BaseException:
-                process.kill()
-                raise
-        if process.returncode:
-            raise JarsMissingError(
-                f"Ivy could not fetch the jars of {configuration}:\n" + "\n".join(last),
-                next_step="check that Maven Central can be reached, then try again",
-            )
 
 
 def is_download(line: str) -> bool:

@@ -12,13 +12,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tally.errors import StackError
 from tally.leftovers import new_folder
-
-if TYPE_CHECKING:
-    from tally.config.servers import SparkSettings
 
 OLDEST: Final = 17
 JAVA_ENVIRONMENT: Final = {"LC_ALL": "C.UTF-8"}
@@ -89,15 +86,27 @@ def driver_flags(offsets: int) -> str:
     return beside(QUICK_START if offsets <= QUICK_START_OFFSETS_MAX else THROUGHPUT)
 
 
-def with_throughput(options: Mapping[str, str]) -> dict[str, str]:
+def with_flags(conf: Mapping[str, str], flags: str, *, unless: str = "(?!)") -> dict[str, str]:
+    """Spark's configuration with more flags for the driver's JVM; its own come last and so win.
+
+    Args:
+        conf: The configuration.
+        flags: The flags.
+        unless: A pattern; nothing is added to flags that it is found in.
+    """
+    own = conf.get(JAVA_OPTIONS, "")
+    if re.search(unless, own):
+        return dict(conf)
+    return {**conf, JAVA_OPTIONS: f"{flags} {own}".strip()}
+
+
+def with_throughput(conf: Mapping[str, str]) -> dict[str, str]:
     """Spark's configuration with a collector for long reads, unless one was chosen.
 
     Args:
-        options: Of a session whose JVM starts here.
+        conf: Of a session whose JVM starts here.
     """
-    own = options.get(JAVA_OPTIONS, "")
-    flags = f"{beside(THROUGHPUT, own)} {own}".strip()
-    return {**options, JAVA_OPTIONS: flags} if flags else dict(options)
+    return with_flags(conf, beside(THROUGHPUT, conf.get(JAVA_OPTIONS, "")))
 
 
 def beside(flags: str, own: str = "") -> str:
@@ -114,30 +123,12 @@ def beside(flags: str, own: str = "") -> str:
     return _OF_COLLECTOR.sub("", flags).strip() if is_chosen else flags
 
 
-def with_logging(options: str) -> str:
-    """Java options with Tally's configuration of the log, unless they have one.
+def with_logging(conf: Mapping[str, str]) -> dict[str, str]:
+    """Spark's configuration with Tally's of the JVM's log, unless it names one.
 
     It lets warnings and errors through, without those of every start.
-
-    Args:
-        options: The Java options; may be empty.
     """
-    if "log4j" in options:
-        return options
-    return f'{options} "-Dlog4j2.configurationFile={LOGGING.as_uri()}"'.strip()
-
-
-def quiet(settings: "SparkSettings", options: str) -> "SparkSettings":
-    """The settings with a log that suits a terminal, unless they configure logging themselves.
-
-    Args:
-        settings: How Spark is started.
-        options: The Java options to which the logging option is added.
-    """
-    if "log4j" in options:
-        return settings
-    conf = {**settings.conf, JAVA_OPTIONS: with_logging(options)}
-    return settings.model_copy(update={"conf": conf})
+    return with_flags(conf, f'"-Dlog4j2.configurationFile={LOGGING.as_uri()}"', unless="log4j")
 
 
 def is_noise(line: bytes) -> bool:
@@ -172,31 +163,23 @@ def folder_of_process() -> Path:
     return path
 
 
-def with_scratch(options: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Spark's configuration with its temporary files in a folder, unless it names another one.
-
-    Args:
-        options: Spark's configuration.
-        folder: The folder.
-    """
-    flags = options.get(JAVA_OPTIONS, "")
-    if "java.io.tmpdir" not in flags:
-        flags = f'{flags} "-Djava.io.tmpdir={folder}"'.strip()
-    return {LOCAL_DIR: str(folder), **options, JAVA_OPTIONS: flags}
+def with_scratch(conf: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Spark's configuration with its temporary files in a folder, unless it names another one."""
+    ours = f'"-Djava.io.tmpdir={folder}"'
+    return with_flags({LOCAL_DIR: str(folder), **conf}, ours, unless="java.io.tmpdir")
 
 
-def with_archive(options: Mapping[str, str], settings: "SparkSettings") -> dict[str, str]:
+def with_archive(conf: Mapping[str, str], jars_dir: Path | None) -> dict[str, str]:
     """Spark's configuration with the archive of classes for the driver's JVM, if there is one.
 
     :mod:`tally.spark.class_archive` makes it.
 
     Args:
-        options: Spark's configuration; Java options that name an archive of their own stay.
-        settings: The jars beside which the archive lies.
+        conf: Spark's configuration; Java options that name an archive of their own stay.
+        jars_dir: The jars beside which the archive lies.
     """
-    flags, folder = options.get(JAVA_OPTIONS, ""), settings.jars_dir
-    archive = None if folder is None else next(folder.absolute().glob("classes-*.jsa"), None)
-    if archive is None or re.search("-Xshare|SharedArchiveFile|ArchiveClassesAtExit", flags):
-        return dict(options)
+    archive = jars_dir and next(jars_dir.absolute().glob("classes-*.jsa"), None)
+    if archive is None:
+        return dict(conf)
     ours = f'{SILENT_ARCHIVE} -XX:+VerifySharedSpaces "-XX:SharedArchiveFile={archive}"'
-    return {**options, JAVA_OPTIONS: f"{flags} {ours}".strip()}
+    return with_flags(conf, ours, unless="-Xshare|SharedArchiveFile|ArchiveClassesAtExit")

@@ -163,7 +163,7 @@ def spark_session(
     options = session_options(settings)
     if submitted is None and is_local(settings):
         options = with_scratch(with_throughput(options), folder_of_process())
-        options = with_archive(options, settings)
+        options = with_archive(options, settings.jars_dir)
     for key, value in options.items():
         builder = builder.config(key, value)
     # PySpark's own default is whatever Python is first on the path.

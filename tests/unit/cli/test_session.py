@@ -14,7 +14,7 @@ from tally.cli.session import shared_session
 from tally.cli.ui.bar import bar
 from tally.cli.ui.output import Output
 from tally.config.servers import SparkSettings
-from tally.spark.java import JAVA_OPTIONS, LOGGING, quiet
+from tally.spark.java import JAVA_OPTIONS, LOGGING, with_logging
 
 Captured = pytest.CaptureFixture[str]
 
@@ -91,13 +91,12 @@ def test_a_signal_while_spark_starts_waits_until_it_can_be_stopped(
 
 def test_spark_logs_warnings_in_one_line_unless_logging_is_configured() -> None:
     """Java's other options stay; the configuration wins."""
-    settings = SparkSettings(conf={"spark.a": "1"})
-    options = quiet(settings, "-Xss4m").conf[JAVA_OPTIONS]
-    assert options == f'-Xss4m "-Dlog4j2.configurationFile={LOGGING.as_uri()}"'
-    assert quiet(settings, "-Xss4m").conf["spark.a"] == "1"
+    conf = {"spark.a": "1", JAVA_OPTIONS: "-Xss4m"}
+    options = f'"-Dlog4j2.configurationFile={LOGGING.as_uri()}" -Xss4m'
+    assert with_logging(conf) == {"spark.a": "1", JAVA_OPTIONS: options}
     assert LOGGING.is_file()
-    settings = SparkSettings(conf={JAVA_OPTIONS: "-Dlog4j2.configurationFile=mine.xml"})
-    assert quiet(settings, settings.conf[JAVA_OPTIONS]) is settings
+    own = {JAVA_OPTIONS: "-Dlog4j2.configurationFile=mine.xml"}
+    assert with_logging(own) == own
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tally.errors import EXIT_OK, TallyError
 from tally.spark.class_archive import build_archive
-from tally.spark.jars import CONNECTOR, Jars, folder_checksums
+from tally.spark.jars import CONNECTOR, folder_checksums
 from tally_local.stack.server import SERVERS
 from tally_local.stack.stack import Stack
 
@@ -26,13 +26,12 @@ def _install(stack: Stack) -> None:
 def _lock_jars(stack: Stack) -> None:
     """Write the lists of checksums in the checkout again, from what Ivy fetches now."""
     for wanted in (CONNECTOR, SERVERS):
-        jars = Jars(stack.layout.downloads, wanted)
-        lines = [
-            f"{digest}  {configuration}/{name}\n"
-            for configuration in wanted.titles
-            for name, digest in folder_checksums(jars.fetch(configuration, _announce)).items()
-        ]
-        with resources.as_file(wanted.folder / "jars.sha256") as path:
+        lines: list[str] = []
+        for configuration in wanted.titles:
+            jars = wanted.fetch(configuration, stack.layout.downloads, _announce)
+            digests = folder_checksums(jars).items()
+            lines += [f"{digest}  {configuration}/{name}\n" for name, digest in digests]
+        with resources.as_file(wanted.source / "jars.sha256") as path:
             path.write_text("".join(lines), encoding="utf-8")
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tally.errors import StackError
-from tally.spark.jars import Jars
 from tally.spark.java import JAVA_ENVIRONMENT, java
 from tally_local.stack.home import write_private
 from tally_local.stack.one_shot import run
@@ -38,7 +37,7 @@ class KafkaServer(Server):
 
     folder: Path
     """Its files."""
-    jars: Jars
+    jars: Path
     """Those of the stack's servers."""
 
     part = Part.KAFKA
@@ -70,8 +69,7 @@ class KafkaServer(Server):
         return self.folder / "data"
 
     def _java(self, *options: str) -> tuple[str, ...]:
-        folder = self.jars.folder("kafka")
-        if not folder.is_dir():
+        if not self.jars.is_dir():
             raise StackError("Kafka's jars are not installed", next_step="tally up installs them")
         return (
             java(),
@@ -79,7 +77,7 @@ class KafkaServer(Server):
             "-XX:-UsePerfData",
             f"-Djava.io.tmpdir={self.folder / 'tmp'}",
             f"-Dlog4j2.configurationFile={(self.folder / 'log4j2.properties').as_uri()}",
-            *("-cp", f"{folder}/*"),
+            *("-cp", f"{self.jars}/*"),
         )
 
     def _format(self, ports: Mapping[str, int]) -> None:

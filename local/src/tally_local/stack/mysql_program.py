@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tally.errors import StackError
 from tally.mysql.versions import MYSQL_NEEDED, OLDEST_MYSQL
-from tally.spark.jars import Announce, Jars
+from tally.spark.jars import Announce
 from tally_local.stack.apt_packages import AptPackages
 from tally_local.stack.server import SERVERS
 
@@ -100,7 +100,7 @@ class MariaDB:
 
     def __init__(self, downloads: Path) -> None:
         self.root = downloads / "mariadb"
-        self._jars = Jars(downloads, SERVERS)
+        self._downloads = downloads
 
     def is_installed(self) -> bool:
         """Whether the server is there."""
@@ -114,7 +114,7 @@ class MariaDB:
         """
         if self.is_installed():
             return
-        folder = self._jars.install("mariadb", announce)
+        folder = SERVERS.install("mariadb", self._downloads, announce)
         announce("MariaDB server: unpacking")
         unpacked = self.root.with_name("mariadb.new")
         shutil.rmtree(unpacked, ignore_errors=True)

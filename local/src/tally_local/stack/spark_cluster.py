@@ -17,9 +17,9 @@ from typing import Final
 
 import click
 
+from tally.spark.connect_server import end, stop_on_signals
 from tally.spark.jars import spark_home
 from tally.spark.java import JAVA_ENVIRONMENT
-from tally.spark.keeper import end, stop_on_signals
 from tally_local.stack.ports import LOOPBACK
 from tally_local.stack.processes import Command, Record
 from tally_local.stack.server import Part, Server, page_of

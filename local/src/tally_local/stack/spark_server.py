@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Final
 
 from tally.config.servers import SparkSettings
-from tally.spark.keeper import HUNG_S, STUCK_S, answers
+from tally.spark.connect_server import (
+    HUNG_S,
+    OWN,
+    STUCK_S,
+    answers,
+    server_command,
+    server_environment,
+)
 from tally_local.stack.home import Credentials
 from tally_local.stack.ports import LOOPBACK
 from tally_local.stack.processes import Command, Record
@@ -49,12 +56,6 @@ class SparkServer(Server):
 
     def prepare(self, ports: Mapping[str, int]) -> Command:
         """Make the folder for its temporary files."""
-        from tally.spark.connect_server import (  # noqa: PLC0415 - Spark is heavy
-            OWN,
-            server_command,
-            server_environment,
-        )
-
         environment = server_environment(self.credentials.spark_token)
         scratch = self.folder / "tmp"
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -68,7 +69,7 @@ class SparkServer(Server):
         )
         keep = ("--port", str(ports["spark"]), "--hung-s", str(self.hung_s))
         return Command(
-            argv=(sys.executable, "-m", "tally.spark.keeper", *keep, "--", *server),
+            argv=(sys.executable, "-m", "tally.spark.connect_server", *keep, "--", *server),
             cwd=self.folder,
             env={
                 # A Spark that is configured for something else is not meant.

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import psutil
 
 from tally.errors import StackError
-from tally.spark.jars import CONNECTOR, Jars
+from tally.spark.jars import CONNECTOR
 from tally.spark.java import java
 from tally_local.stack.addresses import write_addresses
 from tally_local.stack.airflow_server import AirflowServer
@@ -64,8 +64,6 @@ class Stack:
         self._airflow_options = airflow_options
         self._announce = announce
         self._servers = servers
-        self._connector = Jars(self.layout.downloads, CONNECTOR)
-        self._jars = Jars(self.layout.downloads, SERVERS)
         self._programs = MySQLPrograms(self.layout.downloads)
         self._ports = Ports(self.layout.ports)
         self._processes = Processes(run=self.layout.run, logs=self.layout.logs)
@@ -78,12 +76,12 @@ class Stack:
     @property
     def jars_dir(self) -> Path:
         """The jars of Spark's Kafka connector."""
-        return self._connector.folder("spark")
+        return CONNECTOR.folder("spark", self.layout.downloads)
 
     @property
     def kafka_jars_dir(self) -> Path:
         """The jars of the broker and its tools."""
-        return self._jars.folder("kafka")
+        return SERVERS.folder("kafka", self.layout.downloads)
 
     def credentials(self) -> Credentials:
         """The passwords of this stack; made on the first call."""
@@ -100,8 +98,8 @@ class Stack:
             return
         java()
         with held(self.layout.downloads / "install.lock", self._announce):
-            self._connector.install("spark", self._announce)
-            self._jars.install("kafka", self._announce)
+            CONNECTOR.install("spark", self.layout.downloads, self._announce)
+            SERVERS.install("kafka", self.layout.downloads, self._announce)
             self._programs.install(self._announce)
 
     def up(self, parts: Sequence[Part] = USUAL_PARTS) -> list[PartStatus]:
@@ -190,8 +188,8 @@ class Stack:
                     self.down(parts)
 
     def _is_installed(self) -> bool:
-        jars = self._connector.are_installed("spark") and self._jars.are_installed("kafka")
-        return jars and self._programs.find() is not None
+        jars = (self.jars_dir, self.kafka_jars_dir)
+        return all(map(Path.is_dir, jars)) and self._programs.find() is not None
 
     def _make_home(self) -> None:
         self.layout.home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -201,7 +199,7 @@ class Stack:
             return self._servers(part)
         folder = self.layout.home / part
         if part is Part.KAFKA:
-            return KafkaServer(folder=folder, jars=self._jars)
+            return KafkaServer(folder=folder, jars=self.kafka_jars_dir)
         credentials = self.credentials()
         if part is Part.MYSQL:
             return MySQLServer(
