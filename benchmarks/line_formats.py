@@ -25,7 +25,7 @@ from tally.lines.format import LineFormat
 from tally.lines.parsing import CATALOGUE
 from tally.lines.time_rule import TimeRule, with_year
 from tally.spark.grouping import Grouping
-from tally.spark.line_columns import LineReader
+from tally.spark.line import LineReader
 
 
 def measure(

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from tally.lines.format import LineFormat
 from tally.lines.parsing import CATALOGUE, parse_line_format
 from tally.lines.time_rule import TimeRule
-from tally.spark.line_columns import LineReader
+from tally.spark.line import LineReader
 from tests.spark.examples import ERROR_OF
 from tests.spark.oracle import MONTHS
 from tests.spark.outcomes import SEED, TIMES, reader

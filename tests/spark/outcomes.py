@@ -16,7 +16,8 @@ from tally.lines.format import LineFormat
 from tally.lines.parsing import CATALOGUE, parse_line_format
 from tally.lines.time_rule import WALL_CLOCK, TimeRule
 from tally.spark.grouping import Grouping
-from tally.spark.line_columns import LineReader
+from tally.spark.line import LineReader
+from tally.spark.line_columns import read_line
 from tests.spark.oracle import Outcome, expected
 
 SEED = 20170730
@@ -142,7 +143,7 @@ def _read(spark: SparkSession, asked: Sequence[_Record], reader: LineReader) -> 
     """What is wrong with each record."""
     records = kafka_records(spark, [r.value for r in asked], [r.micros for r in asked]).coalesce(1)
     record = {"key": F.col("key").cast("string")}
-    line = reader.read(F.col("value"), record=record, record_time=F.col("timestamp"))
+    line = read_line(reader, F.col("value"), record=record, record_time=F.col("timestamp"))
     judged = line.stages.select(
         records, line.malformed_reason, line.minute, line.continues, *line.labels
     )

@@ -18,7 +18,8 @@ from tally.lines.parsing import CATALOGUE
 from tally.lines.pattern import HEAD_BYTES
 from tally.lines.places import place_of
 from tally.lines.time_rule import TimeRule
-from tally.spark.line_columns import LineReader
+from tally.spark.line import LineReader
+from tally.spark.line_columns import read_line
 from tests.campaigns import share
 from tests.python_reader import begins_a_line
 from tests.spark.examples import (
@@ -193,7 +194,7 @@ def test_a_filter_may_have_many_values(spark: SparkSession) -> None:
     outcomes |= dict.fromkeys(("s0*", "s2000", "w", "t", ""), NOT_COUNTED)
     filtered = reader(custom(rf"{TIME} (?<x>\S*)"), [], filters={"x": names})
     lines = [f"2017-07-30 14:09:08 {x}".encode() for x in outcomes]
-    line = filtered.read(F.col("value"))
+    line = read_line(filtered, F.col("value"))
     judged = line.stages.select(kafka_records(spark, lines), line.minute)
     found = [(None, minute) for (minute,) in judged.collect()]
     assert dict(zip(outcomes, found, strict=True)) == outcomes

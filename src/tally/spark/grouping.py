@@ -1,7 +1,7 @@
 """The records of planned ranges as frames: their counts, and those that are malformed.
 
 The counts are grouped twice. First by the key of the time, which is cheap to find in every record
-(:class:`tally.spark.parsed_line.TimeKey`); then, after calendar and clock were asked once for each
+(:class:`tally.spark.line.TimeKey`); then, after calendar and clock were asked once for each
 key, by minute. Few rows reach the second grouping, and those of a small batch reach it in one task,
 without another exchange.
 """
@@ -18,7 +18,8 @@ from tally.aggregates.aggregate import Aggregate, Sum
 from tally.config.pipeline import Pipeline
 from tally.model import OffsetRange
 from tally.spark.expressions import Stages
-from tally.spark.line_columns import Line, LineReader
+from tally.spark.line import Line, LineReader
+from tally.spark.line_columns import read_line
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,7 +179,7 @@ class Grouping:
             "partition": F.col("partition").cast("string"),
             "key": F.col("key").cast("string"),
         }
-        return self.reader.read(F.col("value"), record=record, record_time=F.col("timestamp"))
+        return read_line(self.reader, F.col("value"), record=record, record_time=F.col("timestamp"))
 
     def _by_key(self, keyed: DataFrame) -> DataFrame:
         """The groups of records with the same key."""

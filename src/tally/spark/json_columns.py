@@ -14,7 +14,7 @@ from tally.config.names import LEVEL
 from tally.lines.format import JsonPath
 from tally.lines.options import Accepted, LineOptions
 from tally.spark.expressions import REPLACED, all_of, any_of, usual_blanks, valid_text
-from tally.spark.parsed_line import ParsedLine
+from tally.spark.line import Line
 from tally.spark.time_columns import TimeColumns, behind_time
 
 RECORD_END: Final = "807365129044172659"
@@ -26,12 +26,12 @@ a record without these digits cannot put the number there itself; one that has t
 """
 
 
-class JsonLine(ParsedLine):
+class JsonLine(Line):
     """A JSON document."""
 
     def __post_init__(self) -> None:
         """Parse it, with :data:`RECORD_END` behind it."""
-        stages = self.times.stages
+        stages = self.stages
         text = stages.add(readable(valid_text(self.value), self.line_format.options))
         document = F.concat(F.lit("["), text, F.lit(f",{RECORD_END}]"))
         self._parsed = stages.add(F.try_parse_json(document))
@@ -42,7 +42,7 @@ class JsonLine(ParsedLine):
 
     def stated_time(self) -> TimeColumns:
         """What the text of a field starts with, or date and clock with a blank between them."""
-        line_format, stages = self.line_format, self.times.stages
+        line_format, stages = self.line_format, self.stages
         texts = [self._stated(name) for name in line_format.time_names]
         text = texts[0] if len(texts) == 1 else F.array_join(F.array(*texts), " ", "")
         text = stages.add(usual_blanks(text, line_format.options))
@@ -55,7 +55,7 @@ class JsonLine(ParsedLine):
 
     def is_line(self) -> list[Column]:
         """An object before all else: any path of another document has no value."""
-        return [self._is_whole, *([self._is_object] if self.times.rule.from_record else [])]
+        return [self._is_whole, *([self._is_object] if self.reader.rule.from_record else [])]
 
     def has_level(self) -> Column:
         """Whether a field of the level has a text."""
@@ -63,8 +63,8 @@ class JsonLine(ParsedLine):
 
     def is_at_level(self) -> Column:
         """By the words that are printed; '' stands for the default level."""
-        level = self._stated(LEVEL)
-        return (F.coalesce(level, F.lit("")) if "" in self.levels else level).isin(*self.levels)
+        level, levels = self._stated(LEVEL), self.reader.printed_levels
+        return (F.coalesce(level, F.lit("")) if "" in levels else level).isin(*levels)
 
     def field(self, name: str) -> Column:
         """The first of its paths that has a value; a level may have a default one."""

@@ -1,230 +1,317 @@
 r"""Line formats as Spark expressions: built-in ones only, no Python in the executors.
 
+The fixed layout is read by byte positions. Of a pattern, a regular expression runs for each group
+in use. JSON is in :mod:`tally.spark.json_columns`.
+
 No expression asks for the session's time zone, a locale or the time parser policy, and none raises
 under ANSI mode, so the result depends on the record and the configuration alone. JSON needs a
 setting of :data:`tally.spark.session.SESSION_DEFAULTS`.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
-from tally.config.names import LEVEL, TEXT
-from tally.lines.format import LineFormat
-from tally.lines.options import BYTE_ORDER_MARK, Accepted
-from tally.lines.time_rule import BEGINS_A_LINE, WALL_CLOCK, TimeRule, continuation_reasons
+from tally.config.names import LEVEL
+from tally.lines.options import BYTE_ORDER_MARK, Accepted, LineOptions
+from tally.lines.pattern import HEAD_BYTES, TIME
+from tally.lines.places import Place, place_of
+from tally.lines.time_format import NORMAL, TimeFormat, parse_time_format
+from tally.lines.time_rule import OFFSET_CHARS
+from tally.spark import time_columns
 from tally.spark.expressions import (
+    REPLACED,
     Stages,
     all_of,
     any_of,
     binary,
-    matches_value,
+    looked_up,
+    usual_blanks,
+    valid_text,
 )
 from tally.spark.json_columns import JsonLine
-from tally.spark.parsed_line import ParsedLine, TimeKey
-from tally.spark.text_columns import FixedLine, PatternLine
-from tally.spark.time_columns import TimeReader
+from tally.spark.line import Line, LineReader, TimeKey
+from tally.spark.time_columns import TimeColumns, TimeReader
 
 _TO_THE_END: Final = 2**31 - 1
+_SHAPE: Final = r"\A[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}\z"
+_TIME: Final = parse_time_format(NORMAL)
+_LEVEL: Final = r"\A[^ \t\r\n]*+"
+_LEVEL_ENDS: Final = (b" ", b"\t", b"\r", b"\n", b"")
+_JOINT: Final = " "
+"""Between the groups date and clock in the text of a time."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LineReader:
-    """How the records of a pipeline are understood.
+class _TextLine(Line):
+    """A line of text."""
 
-    Raises:
-        ValueError: One of the levels cannot stand in this line format.
-    """
+    def is_written_so(self, text: Column) -> Column:
+        """No byte was replaced, no blank exchanged, and the text ends before the head does.
 
-    line_format: LineFormat
-    """How to find time, level and other fields."""
-    levels: Sequence[str]
-    """The levels that are counted, as the configuration names them; empty for any."""
-    rule: TimeRule = WALL_CLOCK
-    """How the minute follows from the line and the record."""
-    filters: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Values by field, of which a counted line has one; see docs/configuration.md."""
-    labels: Sequence[str] = ()
-    """Fields to group by besides the minute."""
-    label_chars: int = 64
-    """Code points that are kept of a label's value."""
-    leaves_continuations: bool = False
-    """Whether a record that begins no line is left out instead of malformed."""
-    row_key: Sequence[str] = ()
-    """Fields that together name what a line is about, where lines are kept."""
-    each: bool = False
-    """Whether records that are to be grouped are judged one by one all the same, which takes
-    longer: a second way to the same counts."""
+        Of a longer record only the head is looked at: a field at its end may go on.
+        """
+        value, length, blanks = self.value, F.octet_length(text), []
+        tail = F.substring(value, F.lit(HEAD_BYTES + 1) - length, length)
+        is_whole = (F.octet_length(value) <= HEAD_BYTES) | (tail != text.cast("binary"))
+        if Accepted.BLANKS in self.line_format.options:
+            head = valid_text(F.substring(value, 1, HEAD_BYTES))
+            blanks = [usual_blanks(head, self.line_format.options) == head]
+        return all_of([~F.contains(text, F.lit(REPLACED)), is_whole, *blanks])
+
+
+class FixedLine(_TextLine):
+    """A line of the fixed layout."""
 
     def __post_init__(self) -> None:
-        if any(not level or any(map(str.isspace, level)) for level in self.levels):
-            raise ValueError(f"levels {list(self.levels)!r}: each without blanks")
-        self.line_format.printed_levels(self.levels)
+        """Cut out the level, as many bytes as the longest one takes."""
+        # Spark cuts them out once for both questions.
+        width = max((len(level.encode()) for level in self.reader.printed_levels), default=0) + 2
+        self._before_level = F.substring(self.value, 20, width)
 
-    def read(
-        self,
-        value: Column,
-        *,
-        record: Mapping[str, Column] | None = None,
-        record_time: Column | None = None,
-    ) -> "Line":
-        """The columns for the records in ``value``.
-
-        Args:
-            value: Binary column with the record's bytes.
-            record: Strings with what Kafka knows of the record, for labels and filters:
-                ``topic``, ``partition``, ``key``.
-            record_time: The record's timestamp, for the rule; None when there is none.
-        """
-        stages, line_format = Stages(), self.line_format
-        micros = F.lit(-1) if record_time is None else F.unix_micros(record_time)
-        kinds = ((line_format.is_fixed, FixedLine), (line_format.is_json, JsonLine))
-        kind = next((kind for is_it, kind in kinds if is_it), PatternLine)
-        parsed = kind(
-            value=self._line(value, stages),
-            line_format=line_format,
-            times=TimeReader(rule=self.rule, record_micros=micros, stages=stages),
-            levels=line_format.printed_levels(self.levels),
+    def stated_time(self) -> TimeColumns:
+        """By position."""
+        value = self.value
+        return TimeColumns(
+            is_missing=~F.substring(value, 1, 19).cast("string").rlike(_SHAPE),
+            exists=all_of(time_columns.time_checks(value)),
+            in_range=value >= binary(b"1"),
+            normal=value,
         )
-        return Line(reader=self, parsed=parsed, record=record or {})
 
-    def _line(self, value: Column, stages: Stages) -> Column:
-        """A record's value without what stands before its line."""
-        options, line = self.line_format.options, value
-        if options.skip_bytes:
-            line = F.substring(value, options.skip_bytes + 1, _TO_THE_END)
-        if Accepted.BYTE_ORDER_MARK in options:
-            marked = F.substring(line, 1, len(BYTE_ORDER_MARK)) == binary(BYTE_ORDER_MARK)
-            rest = F.substring(line, len(BYTE_ORDER_MARK) + 1, _TO_THE_END)
-            line = F.when(marked, rest).otherwise(line)
-        return value if line is value else stages.add(line)
+    def no_match(self) -> Column:
+        """Never: what is wrong is the time or the level."""
+        return F.lit(False)
+
+    def is_line(self) -> list[Column]:
+        """An empty record has no time of its own."""
+        return [F.length(self.value) > 0] if self.reader.rule.from_record else []
+
+    def has_level(self) -> Column:
+        """A blank and a word follow the time."""
+        return all_of([self._before_level >= binary(b" !"), self._before_level < binary(b"!")])
+
+    def is_at_level(self) -> Column:
+        """By comparing bytes."""
+        return any_of(map(self._is_level, self.reader.printed_levels))
+
+    def field(self, name: str) -> Column:  # noqa: ARG002 - there is but the level
+        """No label is longer than some hundred characters: the level is looked for no further."""
+        rest = valid_text(F.substring(self.value, 21, HEAD_BYTES))
+        return F.when(self.has_level(), F.regexp_extract(rest, _LEVEL, 0))
+
+    def time_key(self) -> TimeKey:
+        """By position."""
+        if self.reader.rule.from_record:
+            return self.minute_key()
+        return key_by_position(self.value, _TIME, self.level_checks())
+
+    def _is_level(self, level: str) -> Column:
+        """Whether a blank, ``level`` and the end of the word follow the time."""
+        word, before = b" " + level.encode(), self._before_level
+        # Two comparisons rule out nearly all other levels; every end sorts before "!".
+        may_be = (before >= binary(word)) & (before < binary(word + b"!"))
+        with_end = F.substring(self.value, 20, len(word) + 1)
+        return may_be & with_end.isin(*[binary(word + end) for end in _LEVEL_ENDS])
 
 
-@dataclass(kw_only=True, eq=False)
-class Line:
-    """What a record says by itself: ``malformed_reason`` or ``minute`` is null, or both are.
+class PatternLine(_TextLine):
+    """A line that a pattern matches; each of its groups is looked for once."""
 
-    What is not asked for is not built. Compute all in one ``select`` and aggregate their results,
-    not the expressions: Spark shares the work between columns of one projection, but not between a
-    grouping key and an aggregate.
+    def __post_init__(self) -> None:
+        """Take the head of the line as text."""
+        line = valid_text(F.substring(self.value, 1, HEAD_BYTES))
+        self._text = self.stages.add(usual_blanks(line, self.line_format.options))
+        self._pattern = self.line_format.parsed_pattern
+        self._regex = rf"\A(?:{self._pattern.java})"
+        self._found: dict[str, Column] = {}
+
+    def stated_time(self) -> TimeColumns:
+        """In the groups of the time."""
+        text = self._time_text()
+        return self.times.stated(text, self.line_format, self._behind_time, whole=True)
+
+    def no_match(self) -> Column:
+        """Whether the pattern does not match."""
+        return ~self._match()
+
+    def is_line(self) -> list[Column]:
+        """A time that exists was found by the pattern. An empty record may match, but has no line.
+
+        Without a time in the line, both are asked.
+        """
+        if not self.reader.rule.from_record:
+            return []
+        return [self._match(), F.length(self.value) > 0]
+
+    def has_level(self) -> Column:
+        """Whether the group took a text."""
+        return self._group(LEVEL) != ""
+
+    def is_at_level(self) -> Column:
+        """By the words that are printed."""
+        return self._group(LEVEL).isin(*self.reader.printed_levels)
+
+    def field(self, name: str) -> Column:
+        """The text of a group; a level by its name, or the default one."""
+        text = self._group(name)
+        if name != LEVEL:
+            return text
+        names, default = self.line_format.level_names, self.line_format.options.default_level
+        level = looked_up(text, names) if names else text
+        return F.when(text == "", F.lit(default)).otherwise(level) if default else level
+
+    def time_key(self) -> TimeKey:
+        """By position, where the time format allows it: in the record, or in what a group took."""
+        if self.reader.rule.from_record or self.reader.rule.by_offset:
+            return self.minute_key()
+        time_format = self.line_format.parsed_time_format
+        if not time_format.is_read_by_position:
+            return self.minute_key()
+        place = self._place_of_time()
+        if place is None:
+            # Where the pattern does not match there is no time, and where it does there is a level.
+            time = self._time_text().cast("binary")
+            checks = [F.length(time) == time_format.width, *self.level_checks()]
+            return key_by_position(time, time_format, checks)
+        checks = [*(self.level_checks() or [self._match()]), *self._is_behind(place)]
+        return key_by_position(self.value, time_format, checks, skip=place.before)
+
+    def _group(self, name: str) -> Column:
+        """String: what a group took; empty where it took no part or the pattern matches nothing."""
+        if name not in self._found:
+            number = self._pattern.python.groupindex[name]
+            column = F.regexp_extract(self._text, self._regex, number)
+            self._found[name] = self.stages.add(column)
+        return self._found[name]
+
+    def _match(self) -> Column:
+        return F.rlike(self._text, F.lit(self._regex))
+
+    def _time_text(self) -> Column:
+        pieces = [self._group(name) for name in self.line_format.time_names]
+        if len(pieces) == 1:
+            return pieces[0]
+        return self.stages.add(F.concat_ws(_JOINT, *pieces))
+
+    def _behind_time(self) -> Column:
+        """String: what stands in the line behind its time, or a beginning of it."""
+        end, number = self._pattern.ends[self.line_format.last_time_name]
+        java = self._pattern.java
+        taken = rf"(?=([^\r\n]{{0,{OFFSET_CHARS}}}))"
+        regex = rf"\A(?:{java[:end]}{taken}{java[end:]})"
+        return self.stages.add(F.regexp_extract(self._text, regex, number + 1))
+
+    def _place_of_time(self) -> Place | None:
+        """Where a time stands that is read by position; None where the pattern must be asked."""
+        # Blanks of several bytes move it, and the record still holds them.
+        if self.line_format.time_names != (TIME,) or Accepted.BLANKS in self.line_format.options:
+            return None
+        return place_of(self._pattern.parts, TIME, self.line_format.parsed_time_format.chars)
+
+    def _is_behind(self, place: Place) -> list[Column]:
+        """That a character follows without which the time might stand elsewhere."""
+        if not place.behind:
+            return []
+        end = place.before + self.line_format.parsed_time_format.width
+        chars = [binary(char.encode()) for char in sorted(place.behind)]
+        return [F.substring(self.value, end + 1, 1).isin(*chars)]
+
+
+def key_by_position(
+    text: Column, time_format: TimeFormat, checks: Sequence[Column], *, skip: int = 0
+) -> TimeKey:
+    """The key of a time that is read by position: its text, with zeros for what no minute needs.
+
+    That is the last digit of the seconds, and those of a fraction. The first digit of the seconds
+    stays: six keys for each minute cost less than two more comparisons for each record.
+
+    Args:
+        text: Binary, holds the time.
+        time_format: How it is written.
+        checks: What must hold besides for the record to be well-formed.
+        skip: Bytes that stand before it.
     """
+    pieces: list[Column] = []
+    digits: list[Column] = []
+    at = 1
+    for part in time_format.parts:
+        if part.letters != "ss" and not part.letters.startswith("S"):
+            continue
+        end = part.position + part.width
+        dropped = end - 1 if part.letters == "ss" else part.position
+        if dropped > at:
+            pieces.append(F.substring(text, at + skip, dropped - at))
+        pieces.append(binary(b"0" * (end - dropped)))
+        digits += _are_digits(F.substring(text, dropped + skip, end - dropped), end - dropped)
+        at = end
+    if rest := time_format.width + 1 - at:
+        pieces.append(F.substring(text, at + skip, rest))
+    elif digits:
+        del pieces[-1]  # zeros at the end are added to each key, not to each record
 
-    reader: LineReader
-    """How it is understood."""
-    parsed: ParsedLine
-    """The record taken apart."""
-    record: Mapping[str, Column]
-    """What Kafka knows of it."""
+    def minute(key: Column, stages: Stages) -> Column:
+        time = key.cast("binary")
+        if digits and not rest:
+            time = F.rpad(time, time_format.width, binary(b"0"))
+        time = stages.add(time)
+        normal = stages.add(time_columns.normalised(time, time_format))
+        exists = [
+            F.length(time) == time_format.width,
+            *time_columns.literal_checks(time, time_format),
+            time_columns.is_normalised(normal),
+            ~time_columns.is_out_of_range(normal),
+        ]
+        return F.when(all_of(exists), time_columns.minute_of(normal))
 
-    @property
-    def stages(self) -> Stages:
-        """What must be computed beforehand.
+    key = (pieces[0] if len(pieces) == 1 else F.concat(*pieces)).cast("string")
+    # What is always evaluated first: Spark shares its parts with other columns.
+    conditions = [*checks, *digits]
+    return TimeKey(of_record=F.when(all_of(conditions), key) if conditions else key, minute=minute)
 
-        The other columns are for :meth:`tally.spark.expressions.Stages.select`.
-        """
-        return self.parsed.times.stages
 
-    @cached_property
-    def malformed_reason(self) -> Column:
-        """String: a :class:`~tally.lines.format.MalformedReason`; null for a well-formed record."""
-        reason = self.parsed.malformed_reason
-        return F.when(~self.continues, reason) if self.reader.leaves_continuations else reason
+def _are_digits(piece: Column, width: int) -> list[Column]:
+    if width > 1:
+        return [piece.cast("string").rlike(rf"\A[0-9]{{{width}}}\z")]
+    return [piece >= binary(b"0"), piece <= binary(b"9")]
 
-    @cached_property
-    def continues(self) -> Column:
-        """Boolean: whether the record begins no line, and thus is not malformed."""
-        if not self.reader.leaves_continuations:
-            return F.lit(False)
-        reasons = continuation_reasons(self.reader.line_format, self.reader.rule)
-        begins_no_line = self.parsed.malformed_reason.isin(*reasons)
-        # Of the others nothing is looked at.
-        looks_whole = F.when(begins_no_line, self.parsed.value.cast("string").rlike(BEGINS_A_LINE))
-        return F.coalesce(begins_no_line & ~looks_whole, F.lit(False))
 
-    @cached_property
-    def is_counted(self) -> Column:
-        """Boolean, never null: whether the line is counted, unless it is malformed."""
-        at_level = [self.parsed.is_at_level()] if self.reader.levels else []
-        conditions = at_level + [self._has_one(*of) for of in self.reader.filters.items()]
-        return F.coalesce(all_of(conditions), F.lit(False)) if conditions else F.lit(True)
+def read_line(
+    reader: LineReader,
+    value: Column,
+    *,
+    record: Mapping[str, Column] | None = None,
+    record_time: Column | None = None,
+) -> Line:
+    """The columns for the records in ``value``.
 
-    @cached_property
-    def minute(self) -> Column:
-        """String ``YYYY-MM-DD HH:MM:00``, the minute of a well-formed line that is counted.
+    Args:
+        reader: How they are understood.
+        value: Binary column with the record's bytes.
+        record: Strings with what Kafka knows of the record, for labels and filters:
+            ``topic``, ``partition``, ``key``.
+        record_time: The record's timestamp, for the rule; None when there is none.
+    """
+    stages, line_format = Stages(), reader.line_format
+    micros = F.lit(-1) if record_time is None else F.unix_micros(record_time)
+    kinds = ((line_format.is_fixed, FixedLine), (line_format.is_json, JsonLine))
+    kind = next((kind for is_it, kind in kinds if is_it), PatternLine)
+    return kind(
+        reader=reader,
+        value=_line_of(value, line_format.options, stages),
+        record=record or {},
+        times=TimeReader(rule=reader.rule, record_micros=micros, stages=stages),
+    )
 
-        Null for any other record.
-        """
-        return F.when(self._has_minute, self.parsed.minute)
 
-    @cached_property
-    def labels(self) -> list[Column]:
-        """Strings, valid UTF-8: a value for each label where ``minute`` is not null.
-
-        '' when the line has none; null for any other record.
-        """
-        return self.labels_where(self._has_minute)
-
-    @cached_property
-    def key(self) -> TimeKey:
-        """What records are grouped by before they are judged, which takes less work.
-
-        A record is malformed when its key is null, or the minute of its key. The key is null also
-        for a record that begins no line.
-        """
-        if self.reader.each or self.reader.leaves_continuations:
-            return self.parsed.minute_key()
-        return self.parsed.time_key()
-
-    @cached_property
-    def key_labels(self) -> list[Column]:
-        """As ``labels``; null where ``key`` is null or ``is_counted`` is false."""
-        return self.labels_where(self.is_counted & self.key.of_record.isNotNull())
-
-    @cached_property
-    def key_digest(self) -> Column:
-        """Binary: SHA-256 of the key fields of a counted line, as they were written.
-
-        Null where one of them is missing or empty, or may stand for another text. A line without a
-        digest is always shown: rather twice than not at all.
-        """
-        names = sorted(self.reader.row_key)
-        if not names:
-            return F.lit(None).cast("binary")
-        texts = list(map(self._find, names))
-        is_written_so = all_of(map(self.parsed.is_written_so, texts))
-        # With its length each value has one spelling. A null makes all of it null.
-        none = {LEVEL: self.reader.line_format.options.default_level}
-        values = [F.nullif(t, F.lit(none.get(n, ""))) for n, t in zip(names, texts, strict=True)]
-        parts = [F.concat(F.octet_length(v).cast("string"), F.lit(":"), v) for v in values]
-        spelled = F.concat(F.lit(f"{json.dumps(names)} "), *parts)
-        digest = F.unhex(F.sha2(spelled.cast("binary"), 256))
-        return F.when(self._has_minute & is_written_so, digest)
-
-    @cached_property
-    def _has_minute(self) -> Column:
-        return self.parsed.well_formed & self.is_counted
-
-    def _find(self, name: str) -> Column:
-        """A field: Kafka's, else the line's."""
-        return self.record[name] if name in self.record else self.parsed.field(name)
-
-    def labels_where(self, condition: Column) -> list[Column]:
-        """The labels of records for which a condition holds; null for others."""
-        valid = [F.make_valid_utf8(self._find(name)) for name in self.reader.labels]
-        cut = [F.coalesce(F.substring(v, 1, self.reader.label_chars), F.lit("")) for v in valid]
-        return [F.when(condition, label) for label in cut]
-
-    def _has_one(self, name: str, values: Sequence[str]) -> Column:
-        """Whether a field has one of some values, ``*`` standing for any characters."""
-        if name == TEXT:
-            found = any_of(F.contains(self.parsed.value, binary(v.encode())) for v in values)
-            return F.coalesce(found, F.lit(False))
-        text = F.coalesce(F.make_valid_utf8(self._find(name)), F.lit(""))
-        exact = [v for v in values if "*" not in v]
-        one_of = [text.isin(*exact)] if exact else []
-        return any_of([*one_of, *(matches_value(text, v) for v in values if "*" in v)])
+def _line_of(value: Column, options: LineOptions, stages: Stages) -> Column:
+    """A record's value without what stands before its line."""
+    line = value
+    if options.skip_bytes:
+        line = F.substring(value, options.skip_bytes + 1, _TO_THE_END)
+    if Accepted.BYTE_ORDER_MARK in options:
+        marked = F.substring(line, 1, len(BYTE_ORDER_MARK)) == binary(BYTE_ORDER_MARK)
+        rest = F.substring(line, len(BYTE_ORDER_MARK) + 1, _TO_THE_END)
+        line = F.when(marked, rest).otherwise(line)
+    return value if line is value else stages.add(line)

@@ -9,7 +9,8 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from tally.lines.format import LineFormat
 from tally.lines.time_rule import TimeRule
 from tally.model import Record
-from tally.spark.line_columns import LineReader
+from tally.spark.line import LineReader
+from tally.spark.line_columns import read_line
 from tally.spark.reading import read_errors
 from tally.spark.session import session_conf
 
@@ -40,15 +41,15 @@ def try_format(
     some_level = [next(iter(line_format.levels), "ERROR")] if line_format.has_level else []
     names = line_format.fields
     frame = session.createDataFrame(list(lines), "value binary, timestamp timestamp")
-    line = LineReader(
+    reader = LineReader(
         line_format=line_format,
         levels=some_level,
         rule=rule,
         labels=names,
         label_chars=FIELD_CHARS,
-    ).read(F.col("value"), record_time=F.col("timestamp"))
-    understood = line.parsed.well_formed
-    columns = [F.when(understood, line.parsed.minute), *line.labels_where(understood)]
+    )
+    line = read_line(reader, F.col("value"), record_time=F.col("timestamp"))
+    columns = [line.well_formed_minute, *line.labels_where(line.well_formed)]
     # For few lines it takes less time to evaluate expressions without compiling them.
     with read_errors(()), session_conf(session, _INTERPRETED):
         rows = line.stages.select(frame, line.malformed_reason, *columns).collect()
