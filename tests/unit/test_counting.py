@@ -1,9 +1,10 @@
 """The checks that a read has found what was planned, and its counts as rows of the tables."""
 
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
+from py4j.protocol import Py4JError
 from tests.unit.values import P0, pipeline, span, totals
 
 from tally.aggregates.aggregate import MEASURES, Aggregate, fingerprint
@@ -11,10 +12,18 @@ from tally.aggregates.checks import SeriesLimit, check_totals
 from tally.aggregates.counts import Contribution, CountRequest
 from tally.aggregates.gathering import Gathering
 from tally.aggregates.spool import Spool
-from tally.errors import DataLossError, MalformedFloodError, RecordsMissingError, SeriesFloodError
+from tally.config.servers import KafkaSettings
+from tally.errors import (
+    DataLossError,
+    MalformedFloodError,
+    ReadError,
+    RecordsMissingError,
+    SeriesFloodError,
+)
 from tally.ledger.contributions import rows_of
 from tally.ledger.tables import LabelColumn, Tables
 from tally.model import SegmentTotals
+from tally.spark.counting import SparkReader
 
 RANGE = span(10, 20)
 
@@ -169,3 +178,17 @@ def test_a_recount_reads_no_dead_letters_that_it_does_not_compare() -> None:
         for group in (bad(0, 2), bad(1, 3)):
             gathering.add(group)
         assert gathering.malformed == [span(0, 2)]
+
+
+def test_a_spark_that_is_gone_before_its_progress_is_watched_could_not_read() -> None:
+    """It died between two calls; the same call may succeed later."""
+
+    def status_tracker() -> NoReturn:
+        raise Py4JError("An error occurred while calling o67.statusTracker")
+
+    context = SimpleNamespace(_gateway=SimpleNamespace(), statusTracker=status_tracker)
+    session: Any = SimpleNamespace(sparkContext=context)
+    reader = SparkReader(session=session, kafka=KafkaSettings(), on_read=lambda *_: None)
+    request = CountRequest(pipeline=pipeline(), ranges=[RANGE])
+    with pytest.raises(ReadError, match=r"alog/0 \[10, 20\)"), reader.count(request):
+        pytest.fail("it continues")

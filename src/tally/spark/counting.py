@@ -92,8 +92,8 @@ class SparkReader:
             offsets = sum(r.offsets for r in request.ranges)
             with (
                 deadline(self.session, request.pipeline.patience_s),
-                watched(self.session, offsets, self.on_read),
                 read_errors(request.ranges),
+                watched(self.session, offsets, self.on_read),
             ):
                 counts = self._read(request, contributions, dead_letters)
             yield counts
@@ -130,8 +130,8 @@ class SparkReader:
         task = TaskWork(requests=requests, work=work, spool_dir=self.spool_dir, open_set=open_set)
         with (
             deadline(self.session, requests[0].pipeline.patience_s),
-            watched(self.session, sum(r.offsets for r in ranges), self.on_read),
             read_errors(ranges),
+            watched(self.session, sum(r.offsets for r in ranges), self.on_read),
         ):
             yield from count_in_tasks(self.session, self.kafka, task)
 
