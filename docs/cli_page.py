@@ -5,13 +5,13 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import click
 
 from tally.cli.command import Command
-from tally.cli.tree import help_of, sections, walk
+from tally.cli.tree import CONTEXT, cli, sections
 
 HEADER: Final = """\
 # The command line
@@ -92,7 +92,8 @@ def _brief(command: click.Command, shared: Mapping[str, str]) -> click.Command:
         if not isinstance(parameter, click.Option) or shared.get(name) != parameter.help:
             own.append(parameter)
         else:
-            value = "" if parameter.is_flag else f" {parameter.metavar}"
+            metavar = parameter.make_metavar(click.Context(command))
+            value = "" if parameter.is_flag else f" {metavar}"
             usage.append(f"{name}{value}" if parameter.required else f"[{name}{value}]")
     if any(isinstance(parameter, click.Option) for parameter in own):
         usage.insert(0, "[OPTIONS]")
@@ -106,9 +107,31 @@ def _brief(command: click.Command, shared: Mapping[str, str]) -> click.Command:
         "add_help_option": False,
     }
     if isinstance(command, Command):
+        brief = Command(**described)
         shown = [example for example in command.examples if example != f"tally {command.name}"]
-        return Command(**described, examples=shown or command.examples)
+        brief.examples = shown or command.examples
+        return brief
     return click.Command(**described)
+
+
+def help_of(path: Sequence[str], command: click.Command, width: int = 100) -> str:
+    """A command's help, as a terminal of that width shows it."""
+    context = click.Context(command, info_name=" ".join(path), terminal_width=width, **CONTEXT)
+    return command.get_help(context)
+
+
+def walk(
+    command: click.Command = cli, path: tuple[str, ...] = ("tally",)
+) -> Mapping[tuple[str, ...], click.Command]:
+    """Every command below ``command``, itself included, by its path."""
+    found: dict[tuple[str, ...], click.Command] = {path: command}
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            if child is not None:
+                found.update(walk(child, (*path, name)))
+    return found
 
 
 if __name__ == "__main__":

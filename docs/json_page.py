@@ -17,8 +17,9 @@ from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+from docs.cli_page import walk
+
 from tally.cli.command import Command
-from tally.cli.tree import walk
 from tally.views import ErrorView, parts_of
 
 HEADER: Final = """\

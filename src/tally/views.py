@@ -21,8 +21,8 @@ class View(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
-def document(view: View) -> dict[str, Any]:
-    """A view as JSON carries it, in plain values."""
+def document(view: View | Mapping[str, Any]) -> dict[str, Any]:
+    """A view, or several by key, as JSON carries it, in plain values."""
     found: dict[str, Any] = _plain(view)
     return found
 

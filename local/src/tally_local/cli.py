@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from tally.cli.app import App
-from tally.cli.command import Command
+from tally.cli.command import command
 from tally.errors import ConfigError, UsageError
 from tally.formatting import ABSENT
 from tally.kafka.client import Kafka
@@ -37,7 +37,7 @@ parts_argument = click.argument(
 )
 
 
-@click.command(cls=Command, examples=["tally up", "tally up kafka mysql", "tally up --cluster"])
+@command()
 @parts_argument
 @click.option(
     "--cluster",
@@ -59,6 +59,11 @@ def up(app: App, parts: tuple[str, ...], cluster: bool, foreground: bool) -> Non
 
     Then the tables are migrated, and missing topics of the configured pipelines are created. A
     second call only shows the addresses, and the command that shows the passwords.
+
+    Examples:
+        tally up
+        tally up kafka mysql
+        tally up --cluster
     """
     stack, wanted = _stack(app), _parts(parts) or USUAL_PARTS
     if cluster:
@@ -79,37 +84,38 @@ def up(app: App, parts: tuple[str, ...], cluster: bool, foreground: bool) -> Non
         app.out.line("stopped")
 
 
-@click.command(cls=Command, examples=["tally down", "tally down airflow"])
+@command()
 @parts_argument
 def down(app: App, parts: tuple[str, ...]) -> None:
     """Stop the local stack; its data stays.
 
     Stops exactly the processes that were started for this checkout, by any command. To delete the
     data, delete the folder .tally afterwards.
+
+    Examples:
+        tally down
+        tally down airflow
     """
     stopped = _stack(app).down(_parts(parts) or ALL_PARTS)
     app.out.line(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")
 
 
-@click.command(cls=Command, examples=["tally demo --once"])
+@command()
 @click.option("--once", is_flag=True, help="Count twice, check the counts and stop.")
 def demo(app: App, once: bool) -> None:
     """Count generated lines on the local stack and check the result.
 
     Servers that run already are used, and stopped at the end like all others.
+
+    Examples:
+        tally demo --once
     """
     from tally_local.demo.show import run  # noqa: PLC0415 - only this command needs it
 
     click.get_current_context().exit(run(_project(app), once=once))
 
 
-@click.command(
-    cls=Command,
-    examples=[
-        "tally kafka topics --list",
-        "tally kafka console-producer --topic alog < app.log",
-        "tally kafka console-consumer --topic alog --from-beginning --max-messages 5",
-    ],
+@command(
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.argument("tool", type=click.Choice(list(TOOLS)), metavar="TOOL")
@@ -122,11 +128,16 @@ def kafka(app: App, tool: str, arguments: tuple[str, ...]) -> None:
 
     It gets the brokers of the configuration, and all ARGUMENTS as they are; --help is the tool's
     own. Brokers that ask for a password need the tool's option --command-config.
+
+    Examples:
+        tally kafka topics --list
+        tally kafka console-producer --topic alog < app.log
+        tally kafka console-consumer --topic alog --from-beginning --max-messages 5
     """
     stack, servers = _stack(app), app.settings.kafka.bootstrap_servers
     stack.install()
     check_reachable(app.context.kafka, tool, arguments)
-    program, *rest = command(tool, arguments, servers=servers, jars=stack.kafka_jars_dir)
+    program, *rest = command_line(tool, arguments, servers=servers, jars=stack.kafka_jars_dir)
     os.execv(program, [program, *rest])  # noqa: S606 - no shell; the tool gets terminal and signals
 
 
@@ -200,7 +211,7 @@ def value_of(option: str, arguments: Sequence[str]) -> str | None:
     return None
 
 
-def command(tool: str, arguments: Sequence[str], *, servers: str, jars: Path) -> list[str]:
+def command_line(tool: str, arguments: Sequence[str], *, servers: str, jars: Path) -> list[str]:
     """The command line that runs a tool.
 
     Args:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tally.cli.ui.output import Output
-from tally.errors import AccessDeniedError, TallyError, UsageError
+from tally.cli.extensions import extensions, load
+from tally.cli.output import Output
+from tally.errors import AccessDeniedError, TallyError, UnansweredError, UsageError
 
 if TYPE_CHECKING:  # pydantic is half of a command's start; --help does without
     from contextlib import AbstractContextManager
@@ -96,9 +97,16 @@ class App:
 
         return self.config.absolute() if self.config else config_path()
 
-    def say_sources(self, error: TallyError) -> None:
-        """Add to the next step of a refused login where user and password come from."""
-        if isinstance(error, AccessDeniedError):
+    def explain(self, error: TallyError) -> None:
+        """Give the error of a server that did not answer, or refused, a better next step.
+
+        The extensions may know how the server is started; of a refused login it is told where user
+        and password come from. Other errors stay as they are.
+        """
+        if isinstance(error, UnansweredError):
+            for extension in extensions():
+                load(extension.unanswered)(self, error)
+        elif isinstance(error, AccessDeniedError):
             from tally.set_up.configuration import name_sources  # noqa: PLC0415 - --help does without
 
             name_sources(self.settings, self.config_path, error)
@@ -109,7 +117,8 @@ class App:
         Raises:
             UnknownPipelineError: No pipeline of that name is configured.
         """
-        return self.settings.names if name is None else [self.pipeline(name)]
+        several = name is None and len(self.settings.names) > 1
+        return self.settings.names if several else [self.pipeline(name)]
 
     def finish(self, each: "Each[Any]") -> int:
         """Show what went wrong with each of several pipelines; returns the exit code.
@@ -117,9 +126,12 @@ class App:
         Raises:
             TallyError: Of a server that does not answer, after the other errors are shown.
         """
-        for error in each.errors.values():
-            self.say_sources(error)
-        self.out.problems({n: e for n, e in each.errors.items() if e is not each.down})
+        for name, error in each.errors.items():
+            self.explain(error)
+            if error is not each.down:
+                named = error.what.startswith((f"pipeline {name}", f"pipelines.{name}."))
+                what = error.what if named else f"pipeline {name}: {error.what}"
+                self.out.problem(error.code, what, error.next_step)
         if each.down is not None:
             raise each.down
         return each.exit_code

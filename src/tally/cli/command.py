@@ -1,9 +1,11 @@
 """A command whose help ends with examples that can be pasted."""
 
 import re
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable
 from difflib import get_close_matches
 from functools import partial
+from inspect import cleandoc
 from typing import Any, Final
 
 import click
@@ -18,11 +20,34 @@ _CONTINUES: Final = " \\"
 pass_app = click.make_pass_decorator(App)
 
 
-class Command(click.Command):
+class _WithExamples(click.Command):
+    """A help whose section of examples, one on each line, is shown at its end.
+
+    Args:
+        name: What is typed.
+        help: The text, with its examples below ``Examples:``; a test holds that they parse.
+        **kwargs: click's own.
+    """
+
+    def __init__(self, name: str | None, *, help: str | None = None, **kwargs: Any) -> None:  # noqa: A002 - click's name
+        text, _, examples = cleandoc(help or "").partition("\n\nExamples:\n")
+        super().__init__(name, help=text, **kwargs)
+        self.examples = [line.strip() for line in examples.splitlines()]
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples; where one is too wide, the shell continues it on the next line."""
+        if self.examples:
+            with formatter.section("Examples" if len(self.examples) > 1 else "Example"):
+                for example in self.examples:
+                    formatter.write(f"{_continued(example, formatter)}\n")
+        super().format_epilog(ctx, formatter)
+
+
+class Command(_WithExamples):
     """A command of Tally's; its first argument is the :class:`tally.cli.app.App`.
 
     Args:
-        examples: Whole command lines; a test holds that they parse.
+        name: What is typed.
         document: What it writes with ``--json``, an option that it has with a document alone.
         several: What it writes instead about several pipelines.
         callback: What it does.
@@ -31,33 +56,29 @@ class Command(click.Command):
 
     def __init__(
         self,
+        name: str | None,
         *,
-        examples: Sequence[str],
         document: type | None = None,
         several: type | None = None,
         callback: Callable[..., Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(callback=callback and pass_app(callback), **kwargs)
-        self.examples = tuple(examples)
+        super().__init__(name, callback=callback and pass_app(callback), **kwargs)
         self.document, self.several = document, several
         if document is not None:
             self.params.append(json_option)
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The examples, never wrapped within a word."""
-        write_examples(formatter, self.examples)
-        super().format_epilog(ctx, formatter)
 
 
 command = partial(click.command, cls=Command)
 """Makes a command of a function."""
 
 
-class Group(click.Group):
+class Group(_WithExamples, click.Group):
     """A group of commands that answers a misspelt one with those that look like it."""
 
     command_class = Command
+    instead = "there are {known}"
+    """What is said of ``{words}`` that begin with none of the ``{known}`` and nothing like one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -68,25 +89,10 @@ class Group(click.Group):
         if not is_option and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
             known = self.list_commands(ctx)
             close = get_close_matches(name, known)
-            instead = f"did you mean {' or '.join(close)}?" if close else self.instead(args, known)
+            instead = f"did you mean {' or '.join(close)}?" if close else self.instead
+            instead = instead.format(words=shlex.join(args), known=", ".join(known))
             ctx.fail(f"there is no command {name!r}; {instead}")
         return super().resolve_command(ctx, args)
-
-    def instead(self, args: Sequence[str], known: Sequence[str]) -> str:  # noqa: ARG002
-        """What to do instead of words that begin with no command and nothing like one.
-
-        Args:
-            args: The words.
-            known: The commands.
-        """
-        return f"there are {', '.join(known)}"
-
-
-def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
-    """A section of examples; where one is too wide, the shell continues it on the next line."""
-    with formatter.section("Examples" if len(examples) > 1 else "Example"):
-        for example in examples:
-            formatter.write(f"{_continued(example, formatter)}\n")
 
 
 def _continued(example: str, formatter: click.HelpFormatter) -> str:

@@ -10,8 +10,6 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
-from tally.errors import KafkaUnavailableError, MySQLUnavailableError, TallyError
-
 GROUP: Final = "tally.cli"
 
 Sections = Mapping[str, Mapping[str, tuple[str, str]]]
@@ -49,18 +47,6 @@ def airflow_environment(app: object) -> dict[str, str]:
     for extension in extensions():
         found |= load(extension.airflow)(app)
     return found
-
-
-def explain(app: object, error: TallyError) -> None:
-    """Let the extensions give the error of a server that did not answer a better next step.
-
-    Args:
-        app: The :class:`tally.cli.app.App` of the command.
-        error: Other errors stay as they are.
-    """
-    if isinstance(error, KafkaUnavailableError | MySQLUnavailableError):
-        for extension in extensions():
-            load(extension.unanswered)(app, error)
 
 
 def load(reference: str) -> Callable[..., Any]:

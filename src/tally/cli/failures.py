@@ -29,7 +29,7 @@ from typing import Any, Final
 
 import click
 
-from tally.cli.ui.output import Output
+from tally.cli.output import Output
 from tally.errors import (
     EXIT_BUG,
     EXIT_OK,
@@ -38,7 +38,7 @@ from tally.errors import (
     UnwritableError,
     UsageError,
 )
-from tally.views import ErrorView, document
+from tally.views import ErrorView
 
 EXIT_CANCELLED: Final = 130
 EXIT_PIPE_CLOSED: Final = 141
@@ -64,30 +64,8 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def is_termination(error: BaseException) -> bool:
-    """Whether an error, or what it was raised from, is a :class:`TerminatedError`."""
-    return isinstance(error, TerminatedError) or isinstance(error.__cause__, TerminatedError)
-
-
 def _terminate(_: int, __: FrameType | None) -> None:
     raise TerminatedError
-
-
-class SystemCallError(Exception):
-    """Carries an OSError past click, which would end a closed pipe with exit code 1."""
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-@contextmanager
-def past_click() -> Iterator[None]:
-    """Raise an OSError as :class:`SystemCallError`."""
-    try:
-        yield
-    except OSError as error:
-        raise SystemCallError(error) from error
 
 
 def guarded(work: Callable[[], Any], output: Output) -> int:
@@ -99,28 +77,29 @@ def guarded(work: Callable[[], Any], output: Output) -> int:
     try:
         code = work()
         sys.stdout.flush()
+    except click.exceptions.Exit as error:
+        code = error.exit_code
     except click.ClickException as error:
-        return _misused(error, output)
+        code = _misused(error, output)
     except (click.Abort, KeyboardInterrupt) as error:
-        terminated = is_termination(error)
+        terminated = isinstance(error, TerminatedError)
         output.note("terminated" if terminated else "cancelled")
-        return EXIT_TERMINATED if terminated else EXIT_CANCELLED
-    except (SystemCallError, OSError) as error:
-        return _unwritten(error.error if isinstance(error, SystemCallError) else error, output)
+        code = EXIT_TERMINATED if terminated else EXIT_CANCELLED
+    except OSError as error:
+        code = _unwritten(error, output)
     except TallyError as error:
-        return _failed(error, output)
+        code = _failed(error, output)
     except Exception as error:  # noqa: BLE001 - the last place that can turn a bug into an exit code
-        return _bug(error, output)
+        code = _bug(error, output)
     return code if isinstance(code, int) else EXIT_OK
 
 
 def _misused(error: click.ClickException, output: Output) -> int:
     """A command line that cannot be understood; or one that shows the help."""
-    if output.as_json and not output.has_document:
-        context = getattr(error, "ctx", None)
-        path = context.command_path if context is not None else "tally"
-        wrong = UsageError(error.format_message(), next_step=f"{path} --help")
-        output.document({"error": document(ErrorView.of(wrong))})
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "tally"
+    wrong = UsageError(error.format_message(), next_step=f"{path} --help")
+    output.document({"error": ErrorView.of(wrong)})
     error.show()
     return error.exit_code
 
@@ -136,8 +115,7 @@ def _unwritten(error: OSError, output: Output) -> int:
             f"the command's output cannot be written: {error.strerror}",
             next_step="free space where stdout is redirected to; what was committed stays",
         )
-        output.problem(full.code, full.what, full.next_step)
-        return full.exit_code
+        return _failed(full, output)
     return _bug(error, output)
 
 
@@ -145,25 +123,20 @@ def _bug(error: Exception, output: Output) -> int:
     traceback.print_exception(error)
     if isinstance(error, ImportError):
         package = (error.name or "").partition(".")[0]
-        if package not in {"", "tally", "tally_local"}:
-            return _failed(_not_installed(package, error), output)
+        if package not in {"", "tally", "tally_local"}:  # newer code than what was installed for it
+            missing = PackageMissingError(
+                f"this version of Tally needs the package {package}, which is not installed, or "
+                f"too old: {error}",
+                next_step="make setup, in a checkout; else install again, with its extras: pip "
+                "install --upgrade kafka-tally",
+            )
+            return _failed(missing, output)
     output.note(BUG_ADVICE)
     return EXIT_BUG
 
 
-def _not_installed(package: str, error: ImportError) -> PackageMissingError:
-    """A dependency that is missing or too old: the code is newer than what was installed for it."""
-    return PackageMissingError(
-        f"this version of Tally needs the package {package}, which is not installed, or too old: "
-        f"{error}",
-        next_step="make setup, in a checkout; else install again, with its extras: pip install "
-        "--upgrade kafka-tally",
-    )
-
-
 def _failed(error: TallyError, output: Output) -> int:
-    if output.as_json and not output.has_document:
-        output.document({"error": document(ErrorView.of(error))})
+    output.document({"error": ErrorView.of(error)})
     output.problem(error.code, error.what, error.next_step)
     return error.exit_code
 

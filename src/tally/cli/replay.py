@@ -1,5 +1,6 @@
 """``replay``: reprocess ranges of offsets; the new counts replace the old ones."""
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import click
@@ -7,54 +8,64 @@ import click
 from tally.cli import options
 from tally.cli.app import App
 from tally.cli.command import command
+from tally.cli.output import Meter, moment, number, sums
 from tally.cli.replay_preview import question, show_preview
-from tally.cli.replay_running import ReplayDocument, count_to_the_end
-from tally.cli.replay_selector import options_given, read_request, selector_options
-from tally.cli.ui.values import moment, number
-from tally.errors import FencedError, UsageError
+from tally.cli.replay_selector import Selected, options_given, read_request, selector_options
+from tally.cli.session import shared_session
+from tally.counting.outcomes import RanView
+from tally.errors import DataLossError, FencedError, TallyError, UsageError
 from tally.formatting import plural
-from tally.ledger.replays import ReplayRecord
+from tally.ledger import replacements, replays
 from tally.maintenance.abandon import cancel_replay
 from tally.model import ReplayState
 from tally.planning.replay_request import Request
 from tally.replay import run as use_case
-from tally.replay.preview_view import preview
+from tally.replay.preview_view import PreviewView, preview
 from tally.replay.record import request_shown
-from tally.views import view_of
+from tally.views import ErrorView, view_of
 
 OPEN_REPLAYS_LOOKED_FOR = 100
 HELP: Final = "tally replay --help"
+RANGES_SHOWN: Final = 3
 
 
-@command(
-    examples=[
-        "tally replay --all --dry-run",
-        "tally replay --topic alog --partition 3 --from 300 --until 900 --reason 'ticket 17'",
-        "tally replay --range alog/0:300-310 --range alog/3:0-50 --reason 'ticket 17'",
-        "tally replay --minute '2026-11-20 14:05' --to-minute '2026-11-20 14:20' --dry-run",
-        "tally replay --since 2026-11-20T14:00:00Z --before 2026-11-20T15:00:00Z --dry-run",
-        "tally replay error_log --batch 42 --reason 'WARN counts as well' --yes",
-        "tally replay --from-file before.csv --until-file after.csv --reason 'deployment'",
-        "tally replay --resume 7",
-        "tally replay --cancel 7 --reason 'wrong levels'",
-    ],
-    document=ReplayDocument,
-)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplayDocument:
+    """What ``tally replay --json`` writes; a key that does not apply to the options is null.
+
+    Of a replay that has stopped only the id is written, as the ledger may not answer.
+    """
+
+    dry_run: bool = False
+    """Whether nothing was changed."""
+    preview: PreviewView | None = None
+    """The preview that was shown before the replay was requested."""
+    replay_id: int | None = None
+    """The ledger's key."""
+    replay: replays.ReplayRecord | None = None
+    """The replay as the ledger has it now."""
+    batches: tuple[RanView, ...] = ()
+    """The batches that this call has counted."""
+    changes: replacements.Changes | None = None
+    """What the replay has changed in the result."""
+    error: ErrorView | None = None
+    """Why the replay cannot be done, or why it has stopped."""
+
+
+@command(document=ReplayDocument)
 @options.pipeline
 @selector_options
-@options.optional_reason
+@options.reason_option()
 @click.option(
     "--resume",
     "resume_id",
     type=options.REPLAY,
-    metavar="REPLAY",
     help="Resume this replay where it stopped.",
 )
 @click.option(
     "--cancel",
     "cancel_id",
     type=options.REPLAY,
-    metavar="REPLAY",
     help="Abandon the planned batches of this replay; its committed batches stay.",
 )
 @options.dry_run
@@ -84,24 +95,27 @@ def replay(
 
     Large requests are divided into batches that are committed one by one; after Ctrl-C, --resume
     continues.
+
+    Examples:
+        tally replay --all --dry-run
+        tally replay --topic alog --partition 3 --from 300 --until 900 --reason 'ticket 17'
+        tally replay --range alog/0:300-310 --range alog/3:0-50 --reason 'ticket 17'
+        tally replay --minute '2026-11-20 14:05' --to-minute '2026-11-20 14:20' --dry-run
+        tally replay --since 2026-11-20T14:00:00Z --before 2026-11-20T15:00:00Z --dry-run
+        tally replay error_log --batch 42 --reason 'WARN counts as well' --yes
+        tally replay --from-file before.csv --until-file after.csv --reason 'deployment'
+        tally replay --resume 7
+        tally replay --cancel 7 --reason 'wrong levels'
     """
     if resume_id is None and cancel_id is None:
         if pipeline is not None:  # before the options, which lack, too, where a topic is named
             app.pipeline(pipeline)
         _start(app, pipeline, read_request(selector), reason, dry_run=dry_run, yes=yes)
-        return
-    _check_alone(
-        resume_id is not None,
-        [
-            *(["--cancel"] if resume_id is not None and cancel_id is not None else []),
-            *(["PIPELINE"] if pipeline is not None else []),
-            *(["--reason"] if resume_id is not None and reason is not None else []),
-            *options_given(selector),
-        ],
-    )
-    if resume_id is not None:
+    elif resume_id is not None:
+        _check_alone("--resume", pipeline, {"cancel": cancel_id, "reason": reason, **selector})
         _resume(app, resume_id, dry_run=dry_run)
     elif cancel_id is not None:
+        _check_alone("--cancel", pipeline, selector)
         _cancel(app, cancel_id, reason, dry_run=dry_run)
 
 
@@ -118,11 +132,11 @@ def _start(
         reason = _needed(reason)
         app.check_may_ask(yes=yes)
     shown = preview(app.context, app.pipeline(pipeline), asked)
+    if dry_run or shown.error is not None:
+        app.out.document(ReplayDocument(dry_run=dry_run, preview=shown, error=shown.error))
+    show_preview(app.out, shown)
     if not app.out.as_json:
-        show_preview(app.out, shown)
         _mention_open(app, shown.pipeline)
-    elif dry_run or shown.error is not None:
-        app.out.view(ReplayDocument(dry_run=dry_run, preview=shown, error=shown.error))
     shown.check_possible()
     if dry_run or reason is None:
         return
@@ -166,9 +180,6 @@ def _resume(app: App, replay_id: int, *, dry_run: bool) -> None:
             f"replay {replay_id} was cancelled; nothing of it is left to reprocess",
             next_step=f"tally replay {found.pipeline} --all --dry-run shows a new one",
         )
-    if dry_run and app.out.as_json:
-        app.out.view(ReplayDocument(dry_run=True, replay_id=replay_id, replay=found))
-        return
     left = found.offsets - found.offsets_committed
     text = (
         f"replay {replay_id} of {found.pipeline} ({found.request}), requested by "
@@ -176,6 +187,7 @@ def _resume(app: App, replay_id: int, *, dry_run: bool) -> None:
         f"{_progress(found)}, {plural(left, 'offset')} left"
     )
     if dry_run:
+        app.out.document(ReplayDocument(dry_run=True, replay_id=replay_id, replay=found))
         app.out.sentence(text)
         return
     app.out.note(text)
@@ -184,11 +196,8 @@ def _resume(app: App, replay_id: int, *, dry_run: bool) -> None:
 
 def _cancel(app: App, replay_id: int, reason: str | None, *, dry_run: bool) -> None:
     view = cancel_replay(app.context, replay_id, reason=_needed(reason), dry_run=dry_run)
-    if app.out.as_json:
-        app.out.view(
-            ReplayDocument(dry_run=dry_run, replay_id=replay_id, replay=view_of(ReplayRecord, view))
-        )
-        return
+    replay = view_of(replays.ReplayRecord, view)
+    app.out.document(ReplayDocument(dry_run=dry_run, replay_id=replay_id, replay=replay))
     verb = "would be" if dry_run else "is"
     app.out.line(
         f"replay {replay_id} of {view.pipeline} {verb} cancelled: "
@@ -197,12 +206,9 @@ def _cancel(app: App, replay_id: int, reason: str | None, *, dry_run: bool) -> N
     )
 
 
-def _check_alone(resume: bool, others: list[str]) -> None:
-    if others:
-        raise UsageError(
-            f"{'--resume' if resume else '--cancel'} takes no {others[0]}: leave it out",
-            next_step=HELP,
-        )
+def _check_alone(option: str, pipeline: str | None, others: Selected) -> None:
+    if found := [*(["PIPELINE"] if pipeline else []), *options_given(others)]:
+        raise UsageError(f"{option} takes no {found[0]}: leave it out", next_step=HELP)
 
 
 def _needed(reason: str | None) -> str:
@@ -214,5 +220,75 @@ def _needed(reason: str | None) -> str:
     return reason
 
 
-def _progress(replay: ReplayRecord) -> str:
+def _progress(replay: replays.ReplayRecord) -> str:
     return f"{number(replay.committed)} of {plural(replay.batches, 'batch')} committed"
+
+
+def count_to_the_end(app: App, replay_id: int, preview: PreviewView | None = None) -> None:
+    """Run the planned batches of a replay, one after another; when it stops, say how to resume it.
+
+    Raises:
+        UnknownReplayError: The ledger has no replay with this id.
+        TallyError: As :func:`tally.replay.run.resume_replay`.
+        KeyboardInterrupt: The operator has stopped it.
+    """
+    done: list[RanView] = []
+    found: dict[str, Any] = {"replay_id": replay_id, "preview": preview}
+    try:
+        with app.out.progress("reprocessing", "offsets") as meter:
+            replay = use_case.replay(app.context, replay_id)
+            ended = _count(app, replay, meter, done)
+        found |= {"replay": view_of(replays.ReplayRecord, ended), "changes": ended.changes}
+    except BaseException as error:
+        is_lost = isinstance(error, DataLossError)  # then resuming would find the same
+        rest = "" if is_lost else f", and the rest is resumed by: tally replay --resume {replay_id}"
+        app.out.note(f"replay {replay_id} has stopped: what it has committed stays{rest}")
+        found["error"] = ErrorView.of(error) if isinstance(error, TallyError) else None
+        raise
+    finally:
+        app.out.document(ReplayDocument(**found, batches=tuple(done)))
+    for line in summary(ended, done):
+        app.out.sentence(line)
+
+
+def _count(
+    app: App, replay: replays.ReplayRecord, meter: Meter, done: list[RanView]
+) -> use_case.ReplayOutcome:
+    def show_progress(read: int = 0, _: int = 0) -> None:
+        offsets = replay.offsets_committed + sum(ran.offsets for ran in done) + read
+        # A batch that had to be replanned may be wider than it was.
+        meter.update(offsets, max(offsets, replay.offsets))
+
+    def tell(ran: RanView) -> None:
+        done.append(ran)
+        app.out.note(batch_line(ran, replay.committed + len(done), replay.batches))
+        show_progress()
+
+    with shared_session(app, show_progress) as ctx:
+        return use_case.resume_replay(ctx, replay.replay_id, on_batch=tell)
+
+
+def batch_line(ran: RanView, position: int, batches: int) -> str:
+    """The outcome of one batch."""
+    where = f"batch {ran.batch_id} ({position} of {max(position, batches)})"
+    if ran.committed_before:
+        return f"{where} {ran.before}"
+    shown = ", ".join(str(r.range) for r in ran.ranges[:RANGES_SHOWN])
+    more = f" and {len(ran.ranges) - RANGES_SHOWN} more" if len(ran.ranges) > RANGES_SHOWN else ""
+    return f"{where} is committed: {shown}{more}: {sums(ran)}, {ran.seconds:.1f} s"
+
+
+def summary(replay: use_case.ReplayOutcome, done: list[RanView]) -> list[str]:
+    """The replay's state, what this call has read for it, and what it has changed in the result."""
+    read = f"; read now: {sums(*done)}" if done else ""
+    if replay.changes is None:
+        unknown = (
+            "what it has changed is no longer known: counts of it, or of what it replaced, "
+            f"were pruned at {moment(replay.pruned_at)}"
+        )
+        return [f"replay {replay.replay_id} of {replay.pipeline} is {replay.state}{read}", unknown]
+    stands = (
+        f"replay {replay.replay_id} of {replay.pipeline} is {replay.state}: "
+        f"{plural(replay.committed, 'batch')}, {plural(replay.offsets_committed, 'offset')}"
+    )
+    return [stands + read, str(replay.changes)]

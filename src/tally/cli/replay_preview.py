@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from tally.cli.ui.output import Output
-from tally.cli.ui.values import number
+from tally.cli.output import Output, number
 from tally.formatting import ABSENT, plural
 from tally.model import OffsetRange
 from tally.reading.columns import PLACE, SPAN, TEXT, Column
-from tally.replay.preview_view import HeldView, PreviewView, ReadView
+from tally.replay.preview_view import HeldView, PreviewView
 
 ROWS_SHOWN: Final = 50
 RANGES_TOLD_APART: Final = 3
@@ -24,8 +23,11 @@ REFUSAL: Final = (
 def show_preview(out: Output, preview: PreviewView) -> None:
     """Write the preview to stdout: what is read per partition, then the totals."""
     out.line(f"{preview.pipeline}: {preview.request}")
-    if preview.refusals:
-        _show_refusals(out, preview)
+    if refusals := preview.refusals:
+        out.records(REFUSAL, refusals[:ROWS_SHOWN])
+        out.left_out(len(refusals) - ROWS_SHOWN)
+        if fine := len(preview.asked) - len(refusals):
+            out.line(f"the other {plural(fine, 'range')} could be reprocessed")
     elif preview.batches:
         _show_ranges(out, preview)
         for name, value in preview.facts:
@@ -48,32 +50,15 @@ def question(preview: PreviewView) -> str:
 def _show_ranges(out: Output, preview: PreviewView) -> None:
     # Ranges of seven digits fit into 80 columns; a column that would be empty is left out.
     numbers = ["SEGMENTS", *(["NEVER COUNTED"] if preview.never_counted else [])]
-    rows = [row for read in preview.read[:ROWS_SHOWN] for row in _rows(read, len(numbers))]
+    rows = []
+    for read in preview.read[:ROWS_SHOWN]:
+        place, (first, *others) = read.range.place, _spans(read.asked)
+        values = [number(read.segments_replaced), number(read.never_counted)][: len(numbers)]
+        rows.append([place, first, read.range.span, *values, _held(read.kafka_holds)])
+        # Further requested ranges in it have lines of their own.
+        rows += [[place, other, *([""] * (len(values) + 2))] for other in others]
     out.table(["PARTITION", "ASKED", "READ", *numbers, "KAFKA HOLDS"], rows, numbers=numbers)
-    _say_what_is_left_out(out, len(preview.read))
-
-
-def _rows(read: ReadView, numbers: int) -> list[list[str]]:
-    """A range to read with the first requested range in it; the others have lines of their own."""
-    values = [number(read.segments_replaced), number(read.never_counted)][:numbers]
-    first, *others = _spans(read.asked)
-    return [
-        [read.range.place, first, read.range.span, *values, _held(read.kafka_holds)],
-        *([read.range.place, other, "", *("" for _ in values), ""] for other in others),
-    ]
-
-
-def _show_refusals(out: Output, preview: PreviewView) -> None:
-    refusals = preview.refusals
-    out.records(REFUSAL, refusals[:ROWS_SHOWN])
-    _say_what_is_left_out(out, len(refusals))
-    if fine := len(preview.asked) - len(refusals):
-        out.line(f"the other {plural(fine, 'range')} could be reprocessed")
-
-
-def _say_what_is_left_out(out: Output, rows: int) -> None:
-    if rows > ROWS_SHOWN:
-        out.line(f"and {rows - ROWS_SHOWN:,} more: --json has all of them")
+    out.left_out(len(preview.read) - ROWS_SHOWN)
 
 
 def _spans(ranges: Sequence[OffsetRange]) -> list[str]:

@@ -6,84 +6,59 @@ from typing import Any, Final
 
 import click
 
-from tally.cli import completion, options
+from tally.cli import options
+from tally.cli.options import MINUTE, OFFSET, RANGE, TIME
 from tally.errors import UsageError
-from tally.model import TopicPartition
-from tally.planning.replay_request import (
-    BatchAsked,
-    BoundsAsked,
-    MinutesAsked,
-    RangesAsked,
-    Request,
-    TimesAsked,
-    parse_minute,
-    parse_range,
-    read_bounds,
+from tally.planning import replay_request as requests
+
+FILE: Final = click.Path(path_type=Path, dir_okay=False)
+OPTIONS: Final = (
+    options.topic_option(help="This topic; every topic by default."),
+    options.partition_option(
+        multiple=True, help="This partition; every partition by default. May be repeated."
+    ),
+    click.option(
+        "--from",
+        type=OFFSET,
+        help="First offset; by default that of the first segment that Kafka still holds whole.",
+    ),
+    click.option(
+        "--until",
+        type=OFFSET,
+        help="First offset after the range; the committed offset by default.",
+    ),
+    click.option(
+        "--range",
+        type=RANGE,
+        multiple=True,
+        help="This range of offsets; also as it is printed, 'alog/0 [300, 310)'. May be repeated.",
+    ),
+    click.option(
+        "--since",
+        type=TIME,
+        help="By Kafka's record times: from the first record at or after this time, such as "
+        "2026-11-20T14:05:00Z. Needs --before.",
+    ),
+    click.option(
+        "--before", type=TIME, help="Up to the first record at or after this time. Needs --since."
+    ),
+    options.batch_option(help="The ranges of this batch."),
+    click.option(
+        "--minute", type=MINUTE, help="All segments with lines of this minute of the result."
+    ),
+    click.option(
+        "--to-minute", type=MINUTE, help="Last minute, inclusive; --minute alone by default."
+    ),
+    click.option(
+        "--from-file",
+        type=FILE,
+        help="First offsets, as kafka-consumer-groups --export writes them.",
+    ),
+    click.option(
+        "--until-file", type=FILE, help="First offsets after the ranges, in the same form."
+    ),
+    click.option("--all", is_flag=True, help="Everything that can be reprocessed."),
 )
-
-read_range = options.parsed(parse_range)
-read_minute = options.parsed(parse_minute)
-
-_MINUTE: Final = "'YYYY-MM-DD HH:MM'"
-
-# Type, metavar and help by option, and what else click is to know of some.
-_OPTIONS: Final[Mapping[str, tuple[Any, str | None, str]]] = {
-    "--topic": (str, "NAME", "This topic; every topic by default."),
-    "--partition": (
-        options.PARTITION,
-        "NUMBER",
-        "This partition; every partition by default. May be repeated.",
-    ),
-    "--from": (
-        options.OFFSET,
-        "OFFSET",
-        "First offset; by default that of the first segment that Kafka still holds whole.",
-    ),
-    "--until": (
-        options.OFFSET,
-        "OFFSET",
-        "First offset after the range; the committed offset by default.",
-    ),
-    "--range": (
-        read_range,
-        "TOPIC/PARTITION:FROM-UNTIL",
-        "This range of offsets; also as it is printed, 'alog/0 [300, 310)'. May be repeated.",
-    ),
-    "--since": (
-        options.read_time,
-        "TIME",
-        (
-            "By Kafka's record times: from the first record at or after this time, such as "
-            "2026-11-20T14:05:00Z. Needs --before."
-        ),
-    ),
-    "--before": (
-        options.read_time,
-        "TIME",
-        "Up to the first record at or after this time. Needs --since.",
-    ),
-    "--batch": (options.BATCH, "BATCH", "The ranges of this batch."),
-    "--minute": (read_minute, _MINUTE, "All segments with lines of this minute of the result."),
-    "--to-minute": (read_minute, _MINUTE, "Last minute, inclusive; --minute alone by default."),
-    "--from-file": (
-        click.Path(path_type=Path),
-        "FILE",
-        "First offsets, as kafka-consumer-groups --export writes them.",
-    ),
-    "--until-file": (
-        click.Path(path_type=Path),
-        "FILE",
-        "First offsets after the ranges, in the same form.",
-    ),
-    "--all": (bool, None, "Everything that can be reprocessed."),
-}
-_MORE: Final[Mapping[str, Mapping[str, Any]]] = {
-    "--topic": {"shell_complete": completion.topics},
-    "--partition": {"multiple": True},
-    "--range": {"multiple": True},
-    "--batch": {"shell_complete": completion.batches},
-    "--all": {"is_flag": True},
-}
 
 # Ways to select ranges: the options of which one is required, then those that may be added.
 _WHERE: Final = frozenset({"--topic", "--partition"})
@@ -108,21 +83,21 @@ Selected = Mapping[str, Any]
 
 def selector_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that select what to reprocess, as keyword arguments of the command."""
-    for name, (kind, metavar, text) in reversed(list(_OPTIONS.items())):
-        more = _MORE.get(name, {})
-        command = click.option(name, type=kind, metavar=metavar, help=text, **more)(command)
+    for option in reversed(OPTIONS):
+        command = option(command)
     return command
 
 
 def options_given(selected: Selected) -> list[str]:
     """The options that were given, by name."""
-    values = {name: selected.get(name[2:].replace("-", "_")) for name in _OPTIONS}
     return [
-        name for name, value in values.items() if value is not False and value not in (None, ())
+        f"--{name.replace('_', '-')}"
+        for name, value in selected.items()
+        if value is not False and value not in (None, ())
     ]
 
 
-def read_request(selected: Selected) -> Request:
+def read_request(selected: Selected) -> requests.Request:
     """The request that the options make.
 
     Raises:
@@ -133,24 +108,16 @@ def read_request(selected: Selected) -> Request:
     given = selected.get
     where: dict[str, Any] = {"topic": given("topic"), "partitions": given("partition") or ()}
     if ranges := given("range"):
-        return RangesAsked(ranges=ranges)
+        return requests.RangesAsked(ranges=ranges)
     if (batch_id := given("batch")) is not None:
-        return BatchAsked(batch_id=batch_id)
+        return requests.BatchAsked(batch_id=batch_id)
     if minute := given("minute"):
-        return MinutesAsked(first=minute, last=given("to_minute") or minute)
+        return requests.MinutesAsked(first=minute, last=given("to_minute") or minute)
     if since := given("since"):
-        return TimesAsked(since=since, before=selected["before"], **where)
-    return BoundsAsked(
-        from_offset=given("from"),
-        until_offset=given("until"),
-        from_offsets=_bounds(given("from_file")),
-        until_offsets=_bounds(given("until_file")),
-        **where,
-    )
-
-
-def _bounds(file: Path | None) -> Mapping[TopicPartition, int]:
-    return read_bounds(file) if file else {}
+        return requests.TimesAsked(since=since, before=selected["before"], **where)
+    files = {"from_offsets": given("from_file"), "until_offsets": given("until_file")}
+    where |= {name: requests.read_bounds(file) for name, file in files.items() if file}
+    return requests.BoundsAsked(from_offset=given("from"), until_offset=given("until"), **where)
 
 
 def _check_one_way(given: list[str]) -> None:

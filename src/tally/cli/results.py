@@ -1,7 +1,8 @@
 """``counts``, ``dead-letters`` and ``audit``: the result, what is no part of it, and its proof."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -9,42 +10,53 @@ import click
 
 from tally.aggregates.aggregate import MEASURES
 from tally.audit import audit as audits
-from tally.audit.audit import AuditsView, AuditView
-from tally.cli import completion, options
+from tally.cli import options
 from tally.cli.app import App
 from tally.cli.command import command
-from tally.cli.replay_selector import read_minute
+from tally.cli.output import Output, number
 from tally.cli.session import shared_session
-from tally.cli.ui.output import Output
-from tally.cli.ui.values import number, shortened
 from tally.context import Context
 from tally.each import for_each
 from tally.errors import EXIT_FINDINGS, EXIT_OK
-from tally.formatting import ABSENT, plural, printable
+from tally.formatting import plural, printable
 from tally.ledger.dead_letters import Among
 from tally.ledger.results import ResultRow
 from tally.lines.format import MalformedReason
 from tally.reading import columns as described
 from tally.reading import counts as results
 from tally.reading import dead_letters as letters
-from tally.reading.counts import Columns, CountsListView, CountsView, Rule
-from tally.reading.dead_letters import DeadLettersView, read_partition
+from tally.reading.columns import COUNT, Column
 
 LAST: Final = 10
 LABEL_WIDTH: Final = 40
 """Characters that are shown of a label's value; --wide and --json have all of it."""
 VIOLATIONS_SHOWN: Final = 50
 
-
-@command(
-    examples=[
-        "tally counts",
-        "tally counts error_log --last 60 --json",
-        "tally counts --since '2026-11-20 14:05' --until '2026-11-20 14:20'",
-    ],
-    document=CountsView,
-    several=CountsListView,
+RULES: Final = (
+    Column("rule", "", "RULES", of=lambda row: "" if row.rule is results.Rule.TODAY else row.rule),
 )
+
+# A line for each of several pipelines.
+SUMMARY: Final = (
+    Column("pipeline", "", "PIPELINE"),
+    Column("minutes", "", "MINUTES", COUNT, of=lambda view: len(_minutes(view))),
+    Column("from", "", "FROM", of=lambda view: min(_minutes(view), default=None)),
+    Column("until", "", "UNTIL", of=lambda view: max(_minutes(view), default=None)),
+    Column("total", "", "LINES", COUNT),
+    Column(
+        "rules",
+        "",
+        "RULES",
+        of=lambda view: results.Rule.OTHER if view.other_offsets else results.Rule.TODAY,
+    ),
+)
+
+
+def _minutes(view: results.CountsView) -> set[str]:
+    return {row.log_time[:-3] for row in view.minutes}
+
+
+@command(document=results.CountsView, several=results.CountsListView)
 @options.pipeline
 @click.option(
     "--last",
@@ -52,18 +64,8 @@ VIOLATIONS_SHOWN: Final = 50
     metavar="N",
     help=f"Only this many of the latest minutes; {LAST} by default.",
 )
-@click.option(
-    "--since",
-    metavar="'YYYY-MM-DD HH:MM'",
-    type=read_minute,
-    help="From this minute on, by the lines' own clock.",
-)
-@click.option(
-    "--until",
-    metavar="'YYYY-MM-DD HH:MM'",
-    type=read_minute,
-    help="Up to and including this minute.",
-)
+@click.option("--since", type=options.MINUTE, help="From this minute on, by the lines' own clock.")
+@click.option("--until", type=options.MINUTE, help="Up to and including this minute.")
 @options.wide
 def counts(
     app: App, pipeline: str | None, last: int | None, since: str | None, until: str | None
@@ -73,27 +75,33 @@ def counts(
     A minute without counted lines has no row. Minutes with lines that were counted under other
     rules than today's are marked, and the replay is named that brings them up to date, as far as
     Kafka still holds their records. The number of all offsets under other rules is shown, too.
+
+    Examples:
+        tally counts
+        tally counts error_log --last 60 --json
+        tally counts --since '2026-11-20 14:05' --until '2026-11-20 14:20'
     """
     if last is None and since is None and until is None:
         last = LAST
 
-    def of(name: str) -> CountsView:
-        return results.counts(app.context, name, last=last, since=since, until=until)
-
+    read = partial(results.counts, app.context, last=last, since=since, until=until)
     names = app.chosen(pipeline)
     if len(names) == 1:
-        app.settings.check(names[0])
-        app.out.result(of(names[0]), lambda out, view: _show_counts(out, view, last))
+        view = read(names[0])
+        app.out.document(view)
+        _show_counts(app.out, view, last)
         return EXIT_OK
-    each = for_each(names, of)
-    several = CountsListView(counts=tuple(each.done), errors=each.views)
-    app.out.result(several, lambda out, view: _show_summaries(out, view, last))
+    each = for_each(names, read)
+    app.out.document(results.CountsListView(counts=tuple(each.done), errors=each.views))
+    app.out.records(SUMMARY, each.done)
+    if last is not None:
+        app.out.line(f"the latest {plural(last, 'minute')} of each; see --last")
     return app.finish(each)
 
 
-def _show_counts(out: Output, view: CountsView, last: int | None) -> None:
-    rules = ["" if row.rule is Rule.TODAY else row.rule for row in view.minutes]
-    show_rows(out, view.columns, view.minutes, {"RULES": rules} if any(rules) else None)
+def _show_counts(out: Output, view: results.CountsView, last: int | None) -> None:
+    rules = {row.rule for row in view.minutes}
+    show_rows(out, view.columns, view.minutes, RULES if rules - {results.Rule.TODAY} else ())
     minutes = len({row.log_time for row in view.minutes})
     shown = f"{plural(minutes, 'minute')} shown, {plural(view.total, 'line')}"
     is_cut = last is not None and minutes == last
@@ -103,11 +111,11 @@ def _show_counts(out: Output, view: CountsView, last: int | None) -> None:
         out.sentence(str(view.outdated))
     if view.other_offsets:
         out.sentence(_other_offsets(view))
-    if Rule.UNKNOWN in {row.rule for row in view.minutes}:
+    if results.Rule.UNKNOWN in rules:
         out.line("unknown: the minute has lines of pruned segments, whose rules are not kept")
 
 
-def _other_offsets(view: CountsView) -> str:
+def _other_offsets(view: results.CountsView) -> str:
     """How many offsets are counted under other rules, and what can be done about it."""
     text = (
         f"{plural(view.other_offsets, 'offset')} in all are counted under other rules, so "
@@ -123,28 +131,8 @@ def _other_offsets(view: CountsView) -> str:
     )
 
 
-def _show_summaries(out: Output, view: CountsListView, last: int | None) -> None:
-    """A line for each of several pipelines."""
-    rows = []
-    for one in view.counts:
-        minutes = sorted({row.log_time[:-3] for row in one.minutes})
-        ends = [minutes[0], minutes[-1]] if minutes else [ABSENT, ABSENT]
-        rules = Rule.OTHER if one.other_offsets else Rule.TODAY
-        rows.append([one.pipeline, number(len(minutes)), *ends, number(one.total), rules])
-    out.table(
-        ["PIPELINE", "MINUTES", "FROM", "UNTIL", "LINES", "RULES"],
-        rows,
-        numbers=["MINUTES", "LINES"],
-    )
-    if last is not None:
-        out.line(f"the latest {plural(last, 'minute')} of each; see --last")
-
-
 def show_rows(
-    out: Output,
-    columns: Columns,
-    rows: Sequence[ResultRow],
-    more: Mapping[str, Sequence[str]] | None = None,
+    out: Output, columns: results.Columns, rows: Sequence[ResultRow], more: Sequence[Column] = ()
 ) -> None:
     """Rows of the result, or of what a batch adds to it, as a table.
 
@@ -152,49 +140,30 @@ def show_rows(
         out: Where to write.
         columns: The columns that the rows have.
         rows: The rows.
-        more: Further columns, by header: a cell for each row.
+        more: Further columns.
     """
+    width = None if out.wide else LABEL_WIDTH
     measures = dict.fromkeys(chain(*MEASURES.values()))
-    numbers = ["LINES", *(measure.name.upper() for measure in measures)]
-    cells = {
-        "MINUTE": [row.log_time[:-3] for row in rows],
-        **{
-            name.upper(): [_label(out, row.labels[name]) for row in rows] for name in columns.labels
-        },
-        "LINES": [number(row.log_count) for row in rows],
-        **{
-            measure.name.upper(): [number(getattr(row, measure.column)) for row in rows]
-            for measure in measures
-            if rows and getattr(rows[0], measure.column) is not None
-        },
-        **(more or {}),
-    }
-    out.table(list(cells), list(zip(*cells.values(), strict=True)), numbers=numbers)
+    measured = [of for of in measures if rows and getattr(rows[0], of.column) is not None]
+    shown = [
+        Column("minute", "", "MINUTE", of=lambda row: row.log_time[:-3]),
+        *(
+            Column(name, "", name.upper(), width=width, of=partial(_label, name))
+            for name in columns.labels
+        ),
+        Column("log_count", "", "LINES", COUNT),
+        *(Column(of.column, "", of.name.upper(), COUNT) for of in measured),
+    ]
+    out.records([*shown, *more], rows)
 
 
-def _label(out: Output, value: str) -> str:
-    text = printable(value)
-    return text if out.wide else shortened(text, LABEL_WIDTH)
+def _label(name: str, row: ResultRow) -> str:
+    return printable(row.labels[name])
 
 
-@command(
-    "dead-letters",
-    examples=[
-        "tally dead-letters --batch 42",
-        "tally dead-letters error_log --partition alog/0 --text timeout",
-        "tally dead-letters error_log --limit 1000 --json | jq -r '.dead_letters[].reason'",
-    ],
-    document=DeadLettersView,
-)
+@command("dead-letters", document=letters.DeadLettersView)
 @options.pipeline
-@click.option(
-    "--batch",
-    "batch_id",
-    type=options.BATCH,
-    metavar="BATCH",
-    shell_complete=completion.batches,
-    help="Only of this batch.",
-)
+@options.batch_option("batch_id", help="Only of this batch.")
 @click.option(
     "--reason",
     metavar="REASON",
@@ -204,23 +173,20 @@ def _label(out: Output, value: str) -> str:
 @click.option("--partition", metavar="TOPIC/NUMBER", help="Only of this partition.")
 @click.option(
     "--text",
-    metavar="TEXT",
     help="Only those that hold this text; needs --batch, --partition or --since, whose "
     "dead letters are all looked through.",
 )
 @click.option(
     "--since",
-    type=options.read_time,
-    metavar="TIME",
+    type=options.TIME,
     help="Only of batches that were committed at or after this time, such as 2026-11-20T14:05:00Z.",
 )
 @click.option(
     "--before",
-    type=options.read_time,
-    metavar="TIME",
+    type=options.TIME,
     help="Only of batches that were committed before this time; needs one of the others.",
 )
-@options.limit(50, "Records")
+@options.limit(default=50, help="Records at most.")
 @options.wide
 def dead_letters(
     app: App,
@@ -240,25 +206,23 @@ def dead_letters(
     \b
     REASON is null-value, empty-value, no-match, no-time, time-invalid,
     time-out-of-range or no-level.
+
+    Examples:
+        tally dead-letters --batch 42
+        tally dead-letters error_log --partition alog/0 --text timeout
+        tally dead-letters error_log --limit 1000 --json | jq -r '.dead_letters[].reason'
     """  # noqa: D301 - click keeps the lines behind a backspace
     name = app.pipeline(pipeline)
-    place = None if partition is None else read_partition(partition, "--partition")
+    place = None if partition is None else letters.read_partition(partition, "--partition")
     among = Among(partition=place, **bounds)
     view = letters.dead_letters(app.context, name, among, reason=reason, text=text, limit=limit)
-    app.out.result(view, lambda out, of: out.records(described.DEAD_LETTER, of.dead_letters))
-    if len(view.dead_letters) == limit and not app.out.as_json:
+    app.out.document(view)
+    app.out.records(described.DEAD_LETTER, view.dead_letters)
+    if len(view.dead_letters) == limit:
         app.out.line(f"{limit:,} shown, there may be more: --limit N")
 
 
-@command(
-    examples=[
-        "tally audit",
-        "tally audit error_log --recount",
-        "tally audit error_log --json | jq .findings",
-    ],
-    document=AuditView,
-    several=AuditsView,
-)
+@command(document=audits.AuditView, several=audits.AuditsView)
 @options.pipeline
 @click.option(
     "--recount",
@@ -275,40 +239,41 @@ def audit(app: App, pipeline: str | None, from_kafka: bool) -> int:
     segment adds up; no state contradicts another. With --recount, every live segment that Kafka
     still holds is read again, and its counts and dead letters are compared; what Kafka no longer
     holds is listed as not checkable.
+
+    Examples:
+        tally audit
+        tally audit error_log --recount
+        tally audit error_log --json | jq .findings
     """
     names = app.chosen(pipeline)
-    with _opened(app, from_kafka) as ctx:
+    with shared_session(app) if from_kafka else nullcontext(app.context) as ctx:
+        prove = partial(_audit, app, ctx, from_kafka)
         if len(names) == 1:
-            view = _audit(app, ctx, app.pipeline(names[0]), from_kafka)
-            app.out.result(view, _show_audit)
+            view = prove(names[0])
+            app.out.document(view)
+            _show_audit(app.out, view)
             return EXIT_OK if view.holds else EXIT_FINDINGS
-        each = for_each(names, lambda name: _audit(app, ctx, name, from_kafka))
+        each = for_each(names, prove)
     holds = all(view.holds for view in each.done)
-    app.out.result(
-        AuditsView(holds=holds and not each.errors, audits=tuple(each.done), errors=each.views),
-        _show_audits,
+    app.out.document(
+        audits.AuditsView(
+            holds=holds and not each.errors, audits=tuple(each.done), errors=each.views
+        )
     )
+    for view in each.done:
+        _show_audit(app.out, view)
     code = app.finish(each)
     return code if holds else EXIT_FINDINGS
 
 
-def _show_audits(out: Output, several: AuditsView) -> None:
-    for view in several.audits:
-        _show_audit(out, view)
-
-
-def _opened(app: App, recount: bool) -> AbstractContextManager[Context]:
-    return shared_session(app) if recount else nullcontext(app.context)
-
-
-def _audit(app: App, ctx: Context, pipeline: str, recount: bool) -> AuditView:
+def _audit(app: App, ctx: Context, recount: bool, pipeline: str) -> audits.AuditView:
     if not recount:
         return audits.audit(ctx, pipeline)
     with app.out.progress(f"recounting {pipeline}", "offsets") as meter:
         return audits.audit(ctx, pipeline, with_recount=True, progress=meter.update)
 
 
-def _show_audit(out: Output, view: AuditView) -> None:
+def _show_audit(out: Output, view: audits.AuditView) -> None:
     out.sentence(
         f"{view.pipeline}: {plural(view.partitions, 'partition')}, "
         f"{plural(view.segments, 'live segment')}, {plural(view.records, 'record')}, "
@@ -325,6 +290,5 @@ def _show_audit(out: Output, view: AuditView) -> None:
             out.sentence(f"before the start, and not counted: {gap}")
     if view.findings:
         out.records(described.VIOLATION, view.findings[:VIOLATIONS_SHOWN])
-    if len(view.findings) > VIOLATIONS_SHOWN:
-        out.line(f"and {len(view.findings) - VIOLATIONS_SHOWN:,} more: --json has all of them")
+    out.left_out(len(view.findings) - VIOLATIONS_SHOWN)
     out.sentence(f"{view.pipeline}: {view.conclusion}")

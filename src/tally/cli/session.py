@@ -1,14 +1,15 @@
 """One Spark session for all the batches of a command, started when the first one needs it."""
 
 import dataclasses
+import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from tally.cli.ui.stderr import filtered_stderr
 from tally.spark.jars import check_packages
 from tally.spark.java import is_noise, with_logging
 
@@ -16,9 +17,12 @@ if TYPE_CHECKING:  # heavy, and most commands do without
     from pyspark.sql import SparkSession
 
     from tally.cli.app import App
-    from tally.cli.ui.output import Output
+    from tally.cli.output import Output
     from tally.context import Context, OpenSession
     from tally.spark.progress import OnRead
+
+
+STDERR: Final = 2
 
 
 @contextmanager
@@ -32,37 +36,29 @@ def shared_session(app: "App", on_read: "OnRead | None" = None) -> Iterator["Con
     Raises:
         PackageMissingError: Spark is not installed; nothing has been claimed yet.
     """
-    from tally.context import shared  # noqa: PLC0415 - brings the clients
-
-    check_packages(app.settings.spark)
-    with shared(_announced(app, needs_kafka=True)) as lend:
+    with lazy_session(app, needs_kafka=True) as lend:
         open_reader = app.read_with(app.settings, lend, on_read)
         yield dataclasses.replace(app.context, open_reader=open_reader)
 
 
 @contextmanager
-def lazy_session(app: "App") -> Iterator["OpenSession"]:
-    """A function that opens one Spark session, which need not read Kafka; it is stopped at the end.
+def lazy_session(app: "App", *, needs_kafka: bool = False) -> Iterator["OpenSession"]:
+    """A function that opens one Spark session, and says so; it is stopped at the end.
 
     Args:
         app: The command.
+        needs_kafka: Whether the session is to read Kafka.
 
     Raises:
         PackageMissingError: Spark is not installed.
     """
     from tally.context import shared  # noqa: PLC0415 - brings the clients
 
-    check_packages(app.settings.spark)
-    with shared(_announced(app, needs_kafka=False)) as lend:
-        yield lend
-
-
-def _announced(app: "App", *, needs_kafka: bool) -> "OpenSession":
-    """What opens a session and says so, while the terminal waits for it."""
+    settings, out = app.settings.spark, app.out
+    check_packages(settings)
 
     @contextmanager
     def opened() -> Iterator["SparkSession"]:
-        settings, out = app.settings.spark, app.out
         quiet = settings.model_copy(update={"conf": with_logging(settings.conf)})
         out.note(f"starting Spark on {settings.master}")
         with ExitStack() as scope:
@@ -71,7 +67,8 @@ def _announced(app: "App", *, needs_kafka: bool) -> "OpenSession":
                 session = scope.enter_context(opening)
             yield session
 
-    return opened
+    with shared(opened) as lend:
+        yield lend
 
 
 @contextmanager
@@ -111,3 +108,35 @@ def _raise(handler: Any, number: int, frame: FrameType | None) -> None:
     if callable(handler):
         handler(number, frame)
     raise KeyboardInterrupt
+
+
+@contextmanager
+def filtered_stderr(is_noise: Callable[[bytes], bool]) -> Iterator[threading.Thread]:
+    """Inside the block stderr leaves lines out, and for processes started there it stays so.
+
+    Yields the thread that copies the lines; it ends after the last of those processes.
+
+    Args:
+        is_noise: Whether a line, with its end, is left out.
+    """
+    sys.stderr.flush()
+    real = os.dup(STDERR)
+    reader, writer = os.pipe()
+    os.dup2(writer, STDERR)
+    os.close(writer)
+    # Not waited for: a process that was started inside may outlive the block, and this one too.
+    copying = threading.Thread(target=_copy, args=(reader, real, is_noise), daemon=True)
+    copying.start()
+    try:
+        yield copying
+    finally:
+        sys.stderr.flush()
+        os.dup2(real, STDERR)
+
+
+def _copy(source: int, target: int, is_noise: Callable[[bytes], bool]) -> None:
+    """Copy lines until all writers are gone."""
+    with os.fdopen(source, "rb") as lines, os.fdopen(target, "wb", buffering=0) as kept:
+        for line in lines:
+            if not is_noise(line):
+                kept.write(line)

@@ -1,7 +1,6 @@
 """The commands that set Tally up, and keep what it needs in order."""
 
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError
@@ -18,17 +17,14 @@ from tally.cli import options
 from tally.cli.app import App
 from tally.cli.command import Group, command
 from tally.cli.extensions import airflow_environment
-from tally.cli.ui.output import Output
 from tally.config.loading import load_settings
 from tally.config.names import DAG_SUFFIXES
 from tally.config.settings import CORRECT_THEM
 from tally.errors import ConfigError
 from tally.formatting import ABSENT, close_to, plural
 from tally.packaged import write_airflow_files
-from tally.set_up.configuration import ConfigView, effective
+from tally.set_up import configuration
 
-PORT: Final = 15_002
-MEMORY: Final = "1g"
 BESIDE: Final = ("pyspark", "pyspark-client", "apache-airflow", "confluent-kafka", "PyMySQL")
 
 folder_argument = click.argument(
@@ -36,7 +32,7 @@ folder_argument = click.argument(
 )
 
 
-@command(examples=["tally migrate --dry-run", "tally migrate"])
+@command()
 @options.dry_run
 def migrate(app: App, dry_run: bool) -> None:
     """Create or update Tally's tables in MySQL.
@@ -45,6 +41,10 @@ def migrate(app: App, dry_run: bool) -> None:
     tables of the configured pipelines. It can be run at any time, by several processes at once, and
     again after it was interrupted. Where a pipeline is configured wrong, exit code 2, after all is
     done for the others.
+
+    Examples:
+        tally migrate --dry-run
+        tally migrate
     """
     from tally.set_up.migrate import migrate, missing  # noqa: PLC0415 - brings the clients
 
@@ -65,13 +65,7 @@ def config() -> None:
     """Show the configuration that applies."""
 
 
-@config.command(
-    examples=[
-        "tally config show",
-        "tally config show error_log --json | jq '.settings[] | select(.source != \"default\")'",
-    ],
-    document=ConfigView,
-)
+@config.command(document=configuration.ConfigView)
 @options.pipeline
 def show(app: App, pipeline: str | None) -> None:
     """Show every value that applies, and where it comes from.
@@ -79,15 +73,17 @@ def show(app: App, pipeline: str | None) -> None:
     The source is an environment variable, a file, or the default. Secrets are hidden. With
     PIPELINE, of the pipelines only this one. In Airflow its connections override the addresses and
     passwords of Kafka, MySQL and Spark.
+
+    Examples:
+        tally config show
+        tally config show error_log --json | jq '.settings[] | select(.source != "default")'
     """
-    view = effective(app.settings, app.config_path, app.chosen(pipeline))
-    app.out.result(view, _show_settings)
-
-
-def _show_settings(out: Output, view: ConfigView) -> None:
+    names = [app.pipeline(pipeline)] if pipeline else app.settings.names
+    view = configuration.effective(app.settings, app.config_path, names)
+    app.out.document(view)
     for setting in view.settings:
         value = ABSENT if setting.value is None else setting.value
-        out.line(f"{setting.key} = {value}  ({_near(setting.source)})")
+        app.out.line(f"{setting.key} = {value}  ({_near(setting.source)})")
 
 
 def _near(source: str) -> str:
@@ -99,9 +95,7 @@ def _near(source: str) -> str:
 class AirflowGroup(Group):
     """Other words than its commands are probably Airflow's."""
 
-    def instead(self, args: Sequence[str], known: Sequence[str]) -> str:  # noqa: ARG002
-        """The command that hands the words to Airflow."""
-        return f"one of Airflow's is called by: tally airflow cli {shlex.join(args)}"
+    instead = "one of Airflow's is called by: tally airflow cli {words}"
 
 
 @click.group(cls=AirflowGroup)
@@ -109,7 +103,7 @@ def airflow() -> None:
     """Let an Airflow of your own find Tally, and call it."""
 
 
-@airflow.command(examples=["tally airflow init .", "tally airflow init /opt/airflow --replace"])
+@airflow.command()
 @folder_argument
 @click.option("--replace", is_flag=True, help="Replace files that have another content.")
 def init(app: App, folder: Path, replace: bool) -> None:
@@ -117,6 +111,10 @@ def init(app: App, folder: Path, replace: bool) -> None:
 
     They import what is installed. The configuration is DIR/tally.toml, or the file that
     TALLY_CONFIG names.
+
+    Examples:
+        tally airflow init .
+        tally airflow init /opt/airflow --replace
     """
     folder = folder.absolute()
     for path, is_written in write_airflow_files(folder, replace=replace).items():
@@ -129,10 +127,6 @@ def init(app: App, folder: Path, replace: bool) -> None:
 
 
 @airflow.command(
-    examples=[
-        "tally airflow cli dags unpause error_log",
-        "tally airflow cli dags list-runs error_log",
-    ],
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
@@ -141,6 +135,10 @@ def cli(app: App, arguments: tuple[str, ...]) -> None:
 
     On the Airflow that AIRFLOW_HOME names; without it on that of the local stack, if there is one.
     What dags pause and dags unpause print is the state before.
+
+    Examples:
+        tally airflow cli dags unpause error_log
+        tally airflow cli dags list-runs error_log
     """
     if arguments[:2] in {("dags", "pause"), ("dags", "unpause")}:
         _mention_unknown(app, arguments[2:])
@@ -164,7 +162,7 @@ def _mention_unknown(app: App, dag_ids: Sequence[str]) -> None:
             app.out.note(f"Tally has no DAG {dag_id}{like}")
 
 
-@command(examples=["tally jars /opt/tally/jars"])
+@command()
 @folder_argument
 def jars(app: App, folder: Path) -> None:
     """Fetch Spark's Kafka connector, and prepare Spark's start.
@@ -173,6 +171,9 @@ def jars(app: App, folder: Path) -> None:
     Maven Central, checked against checksums that come with Tally. Needs Java and the extra "spark".
     An archive of the classes that Spark loads is made beside the jars: with it Spark starts in half
     the time. Call this again after an update of Java or PySpark.
+
+    Examples:
+        tally jars /opt/tally/jars
     """
     from tally.spark.class_archive import build_archive  # noqa: PLC0415 - --help does without
     from tally.spark.jars import install_connector  # noqa: PLC0415
@@ -185,31 +186,22 @@ def jars(app: App, folder: Path) -> None:
     app.out.line(f'jars_dir = "{folder.absolute()}"')
 
 
-@command(
-    "connect-server",
-    examples=[
-        "tally connect-server",
-        "tally connect-server --master spark://spark-master:7077 --memory 2g",
-    ],
-)
+@command("connect-server")
 @click.option(
     "--master",
     default="local[*]",
-    show_default=True,
     metavar="MASTER",
     help="Spark's master: where the server's tasks run.",
 )
 @click.option(
     "--port",
     type=options.Number("a port", max=65_535),
-    default=PORT,
-    show_default=True,
+    default=15_002,
     help="The port on the loopback address.",
 )
 @click.option(
     "--memory",
-    default=MEMORY,
-    show_default=True,
+    default="1g",
     metavar="SIZE",
     help="The heap of the server, in Java's notation.",
 )
@@ -221,6 +213,10 @@ def connect_server(app: App, master: str, port: int, memory: str) -> None:
     memory, does not answer for a minute, or has a task that still runs a minute after it was
     cancelled. It listens on the loopback address and asks for `spark.connect_token`; for other
     machines put a proxy with TLS in front of it. `spark.jars_dir` and `spark.conf` apply to it.
+
+    Examples:
+        tally connect-server
+        tally connect-server --master spark://spark-master:7077 --memory 2g
     """
     from tally.spark import connect_server as server  # noqa: PLC0415 - as above, --help does without
 
@@ -243,9 +239,13 @@ def connect_server(app: App, master: str, port: int, memory: str) -> None:
         server.keep(command, port, environment=server.server_environment(token))
 
 
-@command(examples=["tally version"])
+@command()
 def version(app: App) -> None:
-    """Show the versions of Tally and of what it runs on."""
+    """Show the versions of Tally and of what it runs on.
+
+    Examples:
+        tally version
+    """
     app.out.line(f"tally {__version__}")
     app.out.line(f"python {python_version()}")
     for name in BESIDE:

@@ -7,9 +7,8 @@ from typing import Final
 from tally.cli import options
 from tally.cli.app import App
 from tally.cli.command import command
-from tally.cli.extensions import airflow_environment, explain
-from tally.cli.ui.output import Output
-from tally.cli.ui.values import health_label, moment, sums
+from tally.cli.extensions import airflow_environment
+from tally.cli.output import Output, health_label, moment, sums
 from tally.errors import EXIT_FINDINGS, EXIT_OK
 from tally.formatting import plural
 from tally.reading import columns
@@ -28,13 +27,8 @@ SUMMARY: Final = (
     Column("table", "", "TABLE", of=lambda one: one.result_table or ""),
 )
 
-_INDENT: Final = 32
 
-
-@command(
-    examples=["tally pipelines", "tally pipelines --json | jq '.pipelines[] | {pipeline, health}'"],
-    document=PipelinesView,
-)
+@command(document=PipelinesView)
 @options.check
 @options.wide
 def pipelines(app: App, check: bool) -> int:
@@ -44,6 +38,10 @@ def pipelines(app: App, check: bool) -> int:
     Kafka does not answer, only the ledger's side is shown, with exit code 3.
 
     With --check, Airflow is also asked for paused DAGs, where one is configured.
+
+    Examples:
+        tally pipelines
+        tally pipelines --json | jq '.pipelines[] | {pipeline, health}'
     """
     return _show_all(app, check=check)
 
@@ -51,13 +49,16 @@ def pipelines(app: App, check: bool) -> int:
 def _show_all(app: App, *, check: bool) -> int:
     statuses = _statuses(app, check=check)
     view = statuses.overview(app.settings.names)
-    app.out.result(view, _show_summaries)
+    app.out.document(view)
+    app.out.records(SUMMARY, view.pipelines)
+    for summary in view.pipelines:
+        _show_problems(app.out, summary.problems, of=f"{summary.pipeline}: ")
     return _exit_code(statuses, view.health, check=check)
 
 
 def _statuses(app: App, *, check: bool) -> Statuses:
     around = look_around(app.settings, airflow_environment(app) if check else None)
-    return Statuses(ctx=app.context, surroundings=around, explain=partial(explain, app))
+    return Statuses(ctx=app.context, surroundings=around, explain=app.explain)
 
 
 def _exit_code(statuses: Statuses, health: Health, *, check: bool) -> int:
@@ -67,29 +68,14 @@ def _exit_code(statuses: Statuses, health: Health, *, check: bool) -> int:
     return EXIT_FINDINGS if check and health is not Health.OK else EXIT_OK
 
 
-def _show_summaries(out: Output, view: PipelinesView) -> None:
-    out.records(SUMMARY, view.pipelines)
-    for summary in view.pipelines:
-        _show_problems(out, summary.problems, of=f"{summary.pipeline}: ")
-
-
 def _show_problems(out: Output, problems: Sequence[Problem], *, of: str = "") -> None:
     """Show each problem and what to do about it; ``of`` is written before each."""
     for problem in problems:
-        out.labelled(health_label(problem.health), f"{of}{problem.reason}: {problem.detail}")
-        if problem.next_step:
-            out.line(f"      next: {problem.next_step}")
+        text = f"{of}{problem.reason}: {problem.detail}"
+        out.labelled(problem.health, text, problem.next_step or "")
 
 
-@command(
-    examples=[
-        "tally status",
-        "tally status error_log --check",
-        "tally status error_log --json | jq '[.partitions[].lag_offsets] | add'",
-    ],
-    document=StatusView,
-    several=PipelinesView,
-)
+@command(document=StatusView, several=PipelinesView)
 @options.pipeline
 @options.wide
 @options.check
@@ -102,13 +88,19 @@ def status(app: App, pipeline: str | None, check: bool) -> int:
     that is configured wrong, lists all pipelines.
 
     With --check, Airflow is also asked whether the DAG is paused, where one is configured.
+
+    Examples:
+        tally status
+        tally status error_log --check
+        tally status error_log --json | jq '[.partitions[].lag_offsets] | add'
     """
     if pipeline is None and (len(app.settings.names) > 1 or app.settings.disabled):
         return _show_all(app, check=check)
     name = app.pipeline(pipeline)
     statuses = _statuses(app, check=check)
     view = statuses.of(name)
-    app.out.result(view, _show_status)
+    app.out.document(view)
+    _show_status(app.out, view)
     return _exit_code(statuses, view.health, check=check)
 
 
@@ -124,22 +116,17 @@ def _show_status(out: Output, view: StatusView) -> None:
         )
     if not view.open_batches:
         out.line("open batch: none")
-    if (last := view.last_committed_batch) is not None:
-        out.sentence(
-            f"last committed minute batch: {last.batch_id} at {moment(last.committed_at)}, "
-            f"{sums(last.records or 0, last.matched, last.malformed, last.continuations)}"
-        )
-    else:
+    if (last := view.last_committed_batch) is None:
         out.line("last committed minute batch: none")
+    else:
+        when = moment(last.committed_at)
+        out.sentence(f"last committed minute batch: {last.batch_id} at {when}, {sums(last)}")
     out.line(f"health: {health_label(view.health)}")
     # Why Kafka has not answered is the command's own error, which is shown at its end.
     _show_problems(out, [p for p in view.problems if p.reason != ProblemReason.KAFKA_UNANSWERED])
 
 
-@command(
-    examples=["tally doctor", "tally doctor --json | jq '.checks[] | select(.health != \"ok\")'"],
-    document=DoctorView,
-)
+@command(document=DoctorView)
 def doctor(app: App) -> int:
     """Check everything Tally needs and say what to do.
 
@@ -147,26 +134,25 @@ def doctor(app: App) -> int:
     tables), Kafka (topics, access rights), Java and Spark with its Kafka connector, Airflow
     (connections, scheduler, DAGs), and the health of each pipeline. Changes nothing; statements
     that try a grant are rolled back.
+
+    Examples:
+        tally doctor
+        tally doctor --json | jq '.checks[] | select(.health != "ok")'
     """
+    out = app.out
     view = examination.doctor(
-        app.config_path, airflow=airflow_environment(app), on_check=partial(_show_check, app.out)
+        app.config_path, airflow=airflow_environment(app), on_check=partial(_show_check, out)
     )
-    app.out.result(view, _sum_up)
-    return EXIT_OK if view.healthy else EXIT_FINDINGS
-
-
-def _show_check(out: Output, diagnosis: Diagnosis) -> None:
-    if out.as_json:
-        return
-    out.labelled(health_label(diagnosis.health), f"{diagnosis.check:24}  {diagnosis.detail}")
-    if diagnosis.next_step:
-        out.line(f"{'':{_INDENT}}next: {diagnosis.next_step}")
-
-
-def _sum_up(out: Output, view: DoctorView) -> None:
+    out.document(view)
     skipped = view.count(Health.SKIP)
     out.line()
     out.line(
         f"{plural(len(view.checks) - skipped, 'check')}: {view.count(Health.FAIL)} failed, "
         f"{view.count(Health.WARN)} to look at, {skipped} skipped"
     )
+    return EXIT_OK if view.healthy else EXIT_FINDINGS
+
+
+def _show_check(out: Output, diagnosis: Diagnosis) -> None:
+    text = f"{diagnosis.check:24}  {diagnosis.detail}"
+    out.labelled(diagnosis.health, text, diagnosis.next_step or "", indent=32)

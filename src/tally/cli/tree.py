@@ -1,21 +1,22 @@
 """The tree of commands, in the order and the sections in which ``tally --help`` lists them."""
 
 import logging
+import os
 import sys
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 import click
+from click.shell_completion import shell_complete
 
 from tally import __version__
 from tally.cli.app import App
-from tally.cli.command import Group, write_examples
-from tally.cli.extensions import Sections, explain, extensions
-from tally.cli.failures import guarded, past_click, terminable
-from tally.cli.ui.stderr import LogFormatter, is_worth_saying
-from tally.errors import AccessDeniedError, KafkaUnavailableError, MySQLUnavailableError
+from tally.cli.command import Group
+from tally.cli.extensions import Sections, extensions
+from tally.cli.failures import guarded, terminable
+from tally.errors import TallyError
 
 # Section → command → (module that defines it, one line of help). The line is here so that
 # ``tally --help`` loads none of the modules; a test holds it equal to the command's own help.
@@ -35,19 +36,13 @@ SECTIONS: Final[Sections] = {
         "prune": (".decisions", "Fold old contributions that Kafka can no longer serve."),
     },
     "Counting": {
-        "plan": (".counting", "Fix which offsets the next batch reads."),
-        "run": (".counting", "Count a batch and commit it."),
+        "plan": (".batches", "Fix which offsets the next batch reads."),
+        "run": (".batches", "Count a batch and commit it."),
         "replay": (".replay", "Reprocess ranges of offsets and replace their counts."),
     },
     "Results and status": {
-        "status": (
-            ".status",
-            "Show the health of a pipeline and the status of each partition.",
-        ),
-        "pipelines": (
-            ".status",
-            "List all pipelines with health, lag and last commit.",
-        ),
+        "status": (".status", "Show the health of a pipeline and the status of each partition."),
+        "pipelines": (".status", "List all pipelines with health, lag and last commit."),
         "counts": (".results", "Show the result: lines per minute."),
         "batches": (".batches", "List batches, newest first."),
         "show": (".batches", "Show one batch with its ranges and counts."),
@@ -65,13 +60,11 @@ SECTIONS: Final[Sections] = {
 CONTEXT: Final[Mapping[str, Any]] = {
     "help_option_names": ["-h", "--help"],
     "max_content_width": 100,
+    "show_default": True,
 }
 
-EXAMPLES: Final = (
-    "tally migrate",
-    "tally run --all",
-    "tally --config /etc/tally/tally.toml status",
-)
+COMPLETE: Final = "_TALLY_COMPLETE"
+"""The environment variable by which a shell asks for completions."""
 
 
 def sections() -> Sections:
@@ -83,11 +76,6 @@ def _places(of: Sections) -> dict[str, tuple[str, str]]:
     return {name: place for section in of.values() for name, place in section.items()}
 
 
-def _place(name: str) -> tuple[str, str] | None:
-    """Tally's own commands first: an extension is looked for only when it is needed."""
-    return _places(SECTIONS).get(name) or _places(sections()).get(name)
-
-
 class TallyGroup(Group):
     """The root: loads a command's module on demand, and ends with Tally's exit codes."""
 
@@ -96,12 +84,13 @@ class TallyGroup(Group):
         return list(_places(sections()))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The command of that name; loads its module."""
-        place = _place(cmd_name)
+        """The command of that name; loads its module, and looks for extensions when needed."""
+        place = _places(SECTIONS).get(cmd_name) or _places(sections()).get(cmd_name)
         if place is None:
             return None
-        module = import_module(place[0], "tally.cli")
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        command: click.Command = getattr(
+            import_module(place[0], "tally.cli"), cmd_name.replace("-", "_")
+        )
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -109,27 +98,6 @@ class TallyGroup(Group):
         for section, commands in sections().items():
             with formatter.section(section):
                 formatter.write_dl([(name, line) for name, (_, line) in commands.items()])
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The examples, then the exit codes."""
-        write_examples(formatter, EXAMPLES)
-        super().format_epilog(ctx, formatter)
-
-    def make_context(
-        self,
-        info_name: str | None,
-        args: list[str],
-        parent: click.Context | None = None,
-        **extra: Any,
-    ) -> click.Context:
-        """Parse the command line; ``--help`` writes here."""
-        with past_click():
-            return super().make_context(info_name, args, parent, **extra)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
-        with past_click():
-            return super().invoke(ctx)
 
     def main(  # type: ignore[override]  # narrower than click's overloads
         self,
@@ -143,21 +111,23 @@ class TallyGroup(Group):
         app = extra.setdefault("obj", App())
         if not standalone_mode:
             return super().main(args, prog_name, standalone_mode=False, **extra)
+        if instruction := os.environ.get(COMPLETE):
+            sys.exit(shell_complete(self, extra, "tally", COMPLETE, instruction))
+        words = list(sys.argv[1:] if args is None else args)
 
         def work() -> Any:
             try:
-                with terminable():
-                    return super(TallyGroup, self).main(
-                        args, prog_name, standalone_mode=False, **extra
-                    )
-            except (KafkaUnavailableError, MySQLUnavailableError) as error:
-                explain(app, error)
+                # As click's own main does, which would end a closed pipe with exit code 1.
+                with terminable(), self.make_context(prog_name, words, **extra) as ctx:
+                    return self.invoke(ctx)
+            except KeyboardInterrupt:
+                click.echo(err=True)  # behind the terminal's ^C
                 raise
-            except AccessDeniedError as error:
-                app.say_sources(error)
+            except TallyError as error:
+                app.explain(error)
                 raise
             except click.UsageError:  # raised before --json itself was looked at
-                app.out.as_json |= "--json" in (sys.argv[1:] if args is None else args)
+                app.out.as_json |= "--json" in words
                 raise
 
         sys.exit(guarded(work, app.out))
@@ -177,42 +147,42 @@ class TallyGroup(Group):
 @click.version_option(__version__, prog_name="tally")
 @click.pass_obj
 def cli(app: App, config: Path | None) -> None:
-    """Count the error lines of a log topic per minute, each line exactly once."""
+    """Count the error lines of a log topic per minute, each line exactly once.
+
+    Examples:
+        tally migrate
+        tally run --all
+        tally --config /etc/tally/tally.toml status
+    """
     app.config = config
+
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class LogFormatter(logging.Formatter):
+    """``WARNING offsets_not_mirrored pipeline='error_log' cause='…'``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and the traceback below it if there is one."""
+        fields = [f"{k}={v!r}" for k, v in vars(record).items() if k not in _STANDARD]
+        line = " ".join([record.levelname, record.getMessage(), *fields])
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def is_worth_saying(record: logging.LogRecord) -> bool:
+    """False for what py4j logs through the root logger: it raises the same as an error."""
+    return PurePath(record.pathname).parent.name != "py4j"
 
 
 def main() -> None:
     """Entry point of the program ``tally``."""
-    _survive_any_encoding()
+    # A character that the terminal's encoding does not have must not fail a command after a commit.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
     handler = logging.StreamHandler()
     handler.setFormatter(LogFormatter())
     handler.addFilter(is_worth_saying)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     cli.main(prog_name="tally")
-
-
-def _survive_any_encoding() -> None:
-    # A character that the terminal's encoding does not have must not fail a command after a commit.
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-
-
-def help_of(path: Sequence[str], command: click.Command, width: int = 100) -> str:
-    """A command's help, as a terminal of that width shows it."""
-    context = click.Context(command, info_name=" ".join(path), terminal_width=width, **CONTEXT)
-    return command.get_help(context)
-
-
-def walk(
-    command: click.Command = cli, path: tuple[str, ...] = ("tally",)
-) -> MutableMapping[tuple[str, ...], click.Command]:
-    """Every command below ``command``, itself included, by its path; for docs and tests."""
-    found: dict[tuple[str, ...], click.Command] = {path: command}
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            child = command.get_command(context, name)
-            if child is not None:
-                found.update(walk(child, (*path, name)))
-    return found

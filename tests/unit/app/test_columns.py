@@ -10,7 +10,7 @@ from tests.unit.values import AT, P0, blank, kafka, known, pipeline, span, total
 from tally.airflow.console import pages
 from tally.airflow.console.drawing import as_csv
 from tally.airflow.console.page import Table
-from tally.cli.ui.output import Output
+from tally.cli.output import Output
 from tally.ledger.dead_letters import DeadLetterRecord
 from tally.ledger.decisions import LossRecord
 from tally.ledger.invariants import Violation

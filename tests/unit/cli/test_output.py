@@ -1,6 +1,5 @@
 """What is written where, and how: tables, sentences, progress, values, and the log."""
 
-import io
 import json
 import logging
 import subprocess
@@ -11,10 +10,8 @@ import click
 import pytest
 from rich.console import Console
 
-from tally.cli.ui.output import Output
-from tally.cli.ui.stderr import LogFormatter, is_worth_saying
-from tally.cli.ui.table import laid_out
-from tally.cli.ui.values import moment, number, shortened
+from tally.cli.output import Output, moment, number, shortened
+from tally.cli.tree import LogFormatter, is_worth_saying
 from tally.formatting import printable, printable_bytes
 from tally.reading.columns import Column
 
@@ -142,28 +139,28 @@ HEADERS = ["ID", "STATE", "LINES"]
 ROWS = [["1", "committed, partly replaced", "1,234"], ["22", "planned", "-"]]
 
 
-def table(width: int, texts: tuple[str, ...] = ("STATE",)) -> list[str]:
-    console = Console(file=io.StringIO(), force_terminal=True, no_color=True, width=width)
-    lines = laid_out(console, HEADERS, ROWS, numbers=["ID", "LINES"], texts=texts)
-    return [line.replace("\x1b[1m", "").replace("\x1b[0m", "").rstrip() for line in lines]
+def table(capsys: Captured, width: int, texts: tuple[str, ...] = ("STATE",)) -> list[str]:
+    out = Output(open_console=lambda: Console(force_terminal=True, no_color=True, width=width))
+    out.table(HEADERS, ROWS, numbers=["ID", "LINES"], texts=texts)
+    return [click.unstyle(line).rstrip() for line in capsys.readouterr().out.splitlines()]
 
 
-def test_a_table_is_as_wide_as_its_content_and_breaks_texts_between_words() -> None:
+def test_a_table_is_as_wide_as_its_content_and_breaks_texts_between_words(capsys: Captured) -> None:
     """Words stay whole where they do not fit, and what is no text stays on one line."""
     wide = [
         "ID  STATE                       LINES",
         " 1  committed, partly replaced  1,234",
         "22  planned                         -",
     ]
-    assert table(80) == table(10, texts=()) == wide
-    assert table(30) == [
+    assert table(capsys, 80) == table(capsys, 10, texts=()) == wide
+    assert table(capsys, 30) == [
         "ID  STATE                LINES",
         " 1  committed, partly    1,234",
         "    replaced",
         "22  planned                  -",
     ]
     for width in (1, 10, 20):
-        assert table(width)[1:4] == [" 1  committed,  1,234", "    partly", "    replaced"]
+        assert table(capsys, width)[1:4] == [" 1  committed,  1,234", "    partly", "    replaced"]
 
 
 def test_extra_columns_are_for_those_who_ask(capsys: Captured) -> None:
@@ -195,7 +192,7 @@ def test_a_log_line_has_the_events_name_its_fields_and_its_traceback() -> None:
 
 SCRIPT = """
 import subprocess, sys
-from tally.cli.ui.stderr import filtered_stderr
+from tally.cli.session import filtered_stderr
 with filtered_stderr(lambda line: line == b"noise\\n") as copying:
     child = subprocess.Popen(
         [sys.executable, "-c", "import sys; input(); sys.stderr.write('noise\\\\nchild\\\\nend')"],

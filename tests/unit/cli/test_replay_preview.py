@@ -9,9 +9,9 @@ from rich.console import Console
 from tests.unit.values import P0, batch, blank, span, totals
 
 from tally.cli.batches import REPLACES
+from tally.cli.output import Output
+from tally.cli.replay import batch_line, summary
 from tally.cli.replay_preview import question, show_preview
-from tally.cli.replay_running import batch_line, summary
-from tally.cli.ui.output import Output
 from tally.counting.batch import Ran
 from tally.counting.outcomes import RanView
 from tally.ledger.replacements import Changes, Replaced

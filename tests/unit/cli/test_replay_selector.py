@@ -9,14 +9,9 @@ import pytest
 from click.testing import CliRunner
 from tests.unit.values import P0, span
 
-from tally.cli.options import read_time
-from tally.cli.replay_selector import (
-    Selected,
-    read_minute,
-    read_range,
-    read_request,
-    selector_options,
-)
+from tally.cli.options import MINUTE as A_MINUTE
+from tally.cli.options import RANGE, TIME
+from tally.cli.replay_selector import Selected, read_request, selector_options
 from tally.cli.tree import cli
 from tally.errors import EXIT_USAGE, ReplayRefusedError, UsageError
 from tally.planning import replay_request as requests
@@ -103,20 +98,20 @@ def test_what_is_no_range_no_time_and_no_minute_is_shown_how_one_looks() -> None
     """Ranges are half-open, a zone is never guessed, a minute is padded so that it sorts."""
     zones = "write it as 2026-11-20T14:05:00Z for UTC, or as 2026-11-20T14:05:00+02:00"
     for read, text, told in (
-        (read_range, "alog/3", "alog/0:300-310"),
-        (read_range, "alog/3:310-300", "is not smaller than"),
-        (read_range, "alog/3:300-300", "is not smaller than"),
-        (read_range, "alog/3:-1-2", "alog/0:300-310"),
-        (read_time, MINUTE, zones),
-        (read_time, "yesterday", "is not a time"),
-        (read_minute, "2026-11-20T14:05Z", "'2026-11-20 14:05'"),
-        (read_minute, "2026-11-20", "'2026-11-20 14:05'"),
-        (read_minute, "2026-13-01 00:00", "'2026-11-20 14:05'"),
+        (RANGE, "alog/3", "alog/0:300-310"),
+        (RANGE, "alog/3:310-300", "is not smaller than"),
+        (RANGE, "alog/3:300-300", "is not smaller than"),
+        (RANGE, "alog/3:-1-2", "alog/0:300-310"),
+        (TIME, MINUTE, zones),
+        (TIME, "yesterday", "is not a time"),
+        (A_MINUTE, "2026-11-20T14:05Z", "'2026-11-20 14:05'"),
+        (A_MINUTE, "2026-11-20", "'2026-11-20 14:05'"),
+        (A_MINUTE, "2026-13-01 00:00", "'2026-11-20 14:05'"),
     ):
         with pytest.raises(click.BadParameter) as refused:
             read(text)
         assert told in refused.value.message
-    assert read_minute(" 2026-1-2 3:04 ") == "2026-01-02 03:04"
+    assert A_MINUTE(" 2026-1-2 3:04 ") == "2026-01-02 03:04"
 
 
 def test_a_wrong_request_is_told_before_anything_is_asked() -> None:

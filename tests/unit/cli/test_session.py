@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tally.cli.app import App
+from tally.cli.bar import bar
 from tally.cli.failures import terminable
+from tally.cli.output import Output
 from tally.cli.session import shared_session
-from tally.cli.ui.bar import bar
-from tally.cli.ui.output import Output
 from tally.config.servers import SparkSettings
 from tally.spark.java import JAVA_OPTIONS, LOGGING, with_logging
 

@@ -9,14 +9,14 @@ import click
 import pyspark
 import pytest
 from docs import json_page
-from docs.cli_page import render
+from docs.cli_page import help_of, render, walk
 from tests.unit.sources import DOCS, text
 
 from tally import __version__
 from tally.cli.app import App
 from tally.cli.command import Command
 from tally.cli.options import Number
-from tally.cli.tree import cli, help_of, sections, walk
+from tally.cli.tree import cli, sections
 from tally.lines.format import MalformedReason
 
 COMMANDS = {path: c for path, c in walk().items() if not isinstance(c, click.Group)}

@@ -12,7 +12,7 @@ from tests.unit.values import kafka
 
 from tally.config.loading import load_settings
 from tally.errors import UsageError
-from tally_local.cli import TOOLS, check_reachable, command
+from tally_local.cli import TOOLS, check_reachable, command_line
 from tally_local.first_use import directions, own_name, telling_what_runs
 from tally_local.stack.home import Credentials
 from tally_local.stack.server import Part, PartState, PartStatus
@@ -131,7 +131,7 @@ def test_a_tool_of_kafka_gets_the_brokers_unless_others_are_named() -> None:
         (["--bootstrap-server=there:2"], []),
         ([], ["--bootstrap-server", "here:1"]),
     ):
-        words = command("topics", arguments, servers="here:1", jars=Path("/jars of kafka"))
+        words = command_line("topics", arguments, servers="here:1", jars=Path("/jars of kafka"))
         where = words.index(TOOLS["topics"])
         assert words[where + 1 :] == [*servers, *arguments]
         assert words[where - 1] == "/jars of kafka/*"
