@@ -96,13 +96,15 @@ def run(app: App, batch_id: int | None, pipeline: str | None, run_all: bool) -> 
     names = app.chosen(pipeline) if batch_id is None else []
     with _counting(app) as (ctx, show):
         run_next = partial(_run_next, app, ctx, show, run_all)
-        if len(names) > 1:
-            return _finish_all(app, for_each(names, run_next))
-        if batch_id is None:
-            view = run_next(names[0])
-        else:
+        if batch_id is not None:
             view = running.run(ctx, [batch_id], replan=replaying.replan_batch, on_batch=show)
             _mention_unmatched(app, view)
+        elif len(names) == 1:
+            view = run_next(names[0])
+        else:
+            each = for_each(names, run_next)
+    if len(names) > 1:
+        return _finish_all(app, each)
     app.out.document(view)
     if not view.batches:
         app.out.line("nothing to run" if view.blocks else "nothing new")
