@@ -16,6 +16,5 @@ EXTENSION: Final = Extension(
             ),
         },
     },
-    unanswered="tally_local.hints:say_what_starts_them",
-    airflow="tally_local.hints:airflow_environment",
+    hints="tally_local.hints",
 )

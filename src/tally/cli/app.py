@@ -4,12 +4,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tally.cli.extensions import extensions, load
+from tally.cli.extensions import extensions
 from tally.cli.output import Output
 from tally.errors import AccessDeniedError, TallyError, UnansweredError, UsageError
 
@@ -105,11 +106,19 @@ class App:
         """
         if isinstance(error, UnansweredError):
             for extension in extensions():
-                load(extension.unanswered)(self, error)
+                import_module(extension.hints).say_what_starts_them(self, error)
         elif isinstance(error, AccessDeniedError):
             from tally.set_up.configuration import name_sources  # noqa: PLC0415 - --help does without
 
             name_sources(self.settings, self.config_path, error)
+
+    @property
+    def airflow_environment(self) -> dict[str, str]:
+        """Variables that say where the Airflow of an extension is; none without one."""
+        found: dict[str, str] = {}
+        for extension in extensions():
+            found |= import_module(extension.hints).airflow_environment(self)
+        return found
 
     def chosen(self, name: str | None) -> list[str]:
         """The pipeline of that name; all of them, sorted, when none is named.

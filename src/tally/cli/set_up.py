@@ -16,7 +16,6 @@ from tally import __version__
 from tally.cli import options
 from tally.cli.app import App
 from tally.cli.command import Group, command
-from tally.cli.extensions import airflow_environment
 from tally.config.loading import load_settings
 from tally.config.names import DAG_SUFFIXES
 from tally.config.settings import CORRECT_THEM
@@ -142,7 +141,7 @@ def cli(app: App, arguments: tuple[str, ...]) -> None:
     """
     if arguments[:2] in {("dags", "pause"), ("dags", "unpause")}:
         _mention_unknown(app, arguments[2:])
-    environment = {**os.environ, **airflow_environment(app)}
+    environment = {**os.environ, **app.airflow_environment}
     # It would warn with each command that a package is missing, with which it draws pictures.
     quiet = [environment.get("PYTHONWARNINGS", ""), "ignore:Could not import graphviz"]
     environment["PYTHONWARNINGS"] = ",".join(filter(None, quiet))

@@ -7,7 +7,6 @@ from typing import Final
 from tally.cli import options
 from tally.cli.app import App
 from tally.cli.command import command
-from tally.cli.extensions import airflow_environment
 from tally.cli.output import Output, health_label, moment, sums
 from tally.errors import EXIT_FINDINGS, EXIT_OK
 from tally.formatting import plural
@@ -57,7 +56,7 @@ def _show_all(app: App, *, check: bool) -> int:
 
 
 def _statuses(app: App, *, check: bool) -> Statuses:
-    around = look_around(app.settings, airflow_environment(app) if check else None)
+    around = look_around(app.settings, app.airflow_environment if check else None)
     return Statuses(ctx=app.context, surroundings=around, explain=app.explain)
 
 
@@ -141,7 +140,7 @@ def doctor(app: App) -> int:
     """
     out = app.out
     view = examination.doctor(
-        app.config_path, airflow=airflow_environment(app), on_check=partial(_show_check, out)
+        app.config_path, airflow=app.airflow_environment, on_check=partial(_show_check, out)
     )
     out.document(view)
     skipped = view.count(Health.SKIP)
