@@ -56,15 +56,9 @@ class ReplayDocument:
 @options.pipeline
 @selector_options
 @options.reason_option()
-@click.option(
-    "--resume",
-    "resume_id",
-    type=options.REPLAY,
-    help="Resume this replay where it stopped.",
-)
+@click.option("--resume", type=options.REPLAY, help="Resume this replay where it stopped.")
 @click.option(
     "--cancel",
-    "cancel_id",
     type=options.REPLAY,
     help="Abandon the planned batches of this replay; its committed batches stay.",
 )
@@ -75,8 +69,8 @@ def replay(
     /,
     pipeline: str | None,
     reason: str | None,
-    resume_id: int | None,
-    cancel_id: int | None,
+    resume: int | None,
+    cancel: int | None,
     dry_run: bool,
     yes: bool,
     **selector: Any,
@@ -107,16 +101,16 @@ def replay(
         tally replay --resume 7
         tally replay --cancel 7 --reason 'wrong levels'
     """
-    if resume_id is None and cancel_id is None:
+    if resume is None and cancel is None:
         if pipeline is not None:  # before the options, which lack, too, where a topic is named
             app.pipeline(pipeline)
         _start(app, pipeline, read_request(selector), reason, dry_run=dry_run, yes=yes)
-    elif resume_id is not None:
-        _check_alone("--resume", pipeline, {"cancel": cancel_id, "reason": reason, **selector})
-        _resume(app, resume_id, dry_run=dry_run)
-    elif cancel_id is not None:
+    elif resume is not None:
+        _check_alone("--resume", pipeline, {"cancel": cancel, "reason": reason, **selector})
+        _resume(app, resume, dry_run=dry_run)
+    elif cancel is not None:
         _check_alone("--cancel", pipeline, selector)
-        _cancel(app, cancel_id, reason, dry_run=dry_run)
+        _cancel(app, cancel, reason, dry_run=dry_run)
 
 
 def _start(

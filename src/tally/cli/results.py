@@ -224,14 +224,9 @@ def dead_letters(
 
 @command(document=audits.AuditView, several=audits.AuditsView)
 @options.pipeline
-@click.option(
-    "--recount",
-    "from_kafka",
-    is_flag=True,
-    help="Recount the live segments from Kafka and compare.",
-)
+@click.option("--recount", is_flag=True, help="Recount the live segments from Kafka and compare.")
 @options.wide
-def audit(app: App, pipeline: str | None, from_kafka: bool) -> int:
+def audit(app: App, pipeline: str | None, recount: bool) -> int:
     """Prove that the result is what Kafka held.
 
     On one consistent snapshot of the ledger: live segments and accepted losses tile each partition
@@ -246,8 +241,8 @@ def audit(app: App, pipeline: str | None, from_kafka: bool) -> int:
         tally audit error_log --json | jq .findings
     """
     names = app.chosen(pipeline)
-    with shared_session(app) if from_kafka else nullcontext(app.context) as ctx:
-        prove = partial(_audit, app, ctx, from_kafka)
+    with shared_session(app) if recount else nullcontext(app.context) as ctx:
+        prove = partial(_audit, app, ctx, recount)
         if len(names) == 1:
             view = prove(names[0])
             app.out.document(view)
