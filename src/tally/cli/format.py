@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
@@ -13,6 +13,8 @@ from tally.cli.app import App
 from tally.cli.command import Group
 from tally.cli.output import Output, shortened
 from tally.cli.session import lazy_session
+from tally.config.loading import load_settings
+from tally.config.settings import Settings
 from tally.errors import ConfigError, UsageError
 from tally.formatting import plural
 from tally.lines.options import OPTIONS, SKIP_BYTES_MAX, Accepted
@@ -21,9 +23,6 @@ from tally.lines.time_rule import FROM_RECORD, TimeRule, check_zone
 from tally.reading.columns import COUNT, TEXT, Column
 from tally.set_up.format_advice import Configured, FormatTrial
 from tally.set_up.format_trial import TrialView, try_formats
-
-if TYPE_CHECKING:
-    from tally.config.settings import Settings
 
 WIDTH: Final = 70
 HELP: Final = "tally format try --help"
@@ -173,11 +172,8 @@ def _formats(name: str | None, pipeline: str | None, given: Mapping[str, Any]) -
     raise UsageError(why, next_step=HELP)
 
 
-def _settings(app: App, *, is_optional: bool) -> "Settings":
+def _settings(app: App, *, is_optional: bool) -> Settings:
     """The servers' keys; no pipeline needs to be right, or to be there, before one is tried."""
-    from tally.config.loading import load_settings  # noqa: PLC0415 - --help does without
-    from tally.config.settings import Settings  # noqa: PLC0415 - as above
-
     try:
         return load_settings(app.config_path, needs_pipeline=False)
     except ConfigError as error:

@@ -10,15 +10,15 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from tally.cli.app import App
+from tally.cli.output import Output
+from tally.context import Context, OpenSession, shared
 from tally.spark.jars import check_packages
 from tally.spark.java import is_noise, with_logging
 
 if TYPE_CHECKING:  # heavy, and most commands do without
     from pyspark.sql import SparkSession
 
-    from tally.cli.app import App
-    from tally.cli.output import Output
-    from tally.context import Context, OpenSession
     from tally.spark.progress import OnRead
 
 
@@ -26,7 +26,7 @@ STDERR: Final = 2
 
 
 @contextmanager
-def shared_session(app: "App", on_read: "OnRead | None" = None) -> Iterator["Context"]:
+def shared_session(app: App, on_read: "OnRead | None" = None) -> Iterator[Context]:
     """A context whose readers share one Spark session; it is stopped at the end.
 
     Args:
@@ -42,7 +42,7 @@ def shared_session(app: "App", on_read: "OnRead | None" = None) -> Iterator["Con
 
 
 @contextmanager
-def lazy_session(app: "App", *, needs_kafka: bool = False) -> Iterator["OpenSession"]:
+def lazy_session(app: App, *, needs_kafka: bool = False) -> Iterator[OpenSession]:
     """A function that opens one Spark session, and says so; it is stopped at the end.
 
     Args:
@@ -52,8 +52,6 @@ def lazy_session(app: "App", *, needs_kafka: bool = False) -> Iterator["OpenSess
     Raises:
         PackageMissingError: Spark is not installed.
     """
-    from tally.context import shared  # noqa: PLC0415 - brings the clients
-
     settings, out = app.settings.spark, app.out
     check_packages(settings)
 
@@ -72,7 +70,7 @@ def lazy_session(app: "App", *, needs_kafka: bool = False) -> Iterator["OpenSess
 
 
 @contextmanager
-def _interrupts_wait(out: "Output") -> Iterator[None]:
+def _interrupts_wait(out: Output) -> Iterator[None]:
     """Delay Ctrl-C and SIGTERM until Spark can be stopped; a second signal is not delayed.
 
     A JVM never ends by itself when PySpark stops waiting for its start. Afterwards the previous
