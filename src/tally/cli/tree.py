@@ -118,7 +118,7 @@ class TallyGroup(Group):
         def work() -> Any:
             try:
                 # As click's own main does, which would end a closed pipe with exit code 1.
-                with terminable(), self.make_context(prog_name, words, **extra) as ctx:
+                with terminable(), self.make_context(prog_name or "tally", words, **extra) as ctx:
                     return self.invoke(ctx)
             except KeyboardInterrupt:
                 click.echo(err=True)  # behind the terminal's ^C
