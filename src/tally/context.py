@@ -22,8 +22,7 @@ from tally.config.settings import Settings
 from tally.errors import ConfigError, CountTimeoutError
 from tally.kafka.client import Kafka
 from tally.ledger.batches import Requester
-from tally.mysql.connection import connect_to_read
-from tally.mysql.pool import ConnectionPool
+from tally.mysql.connection import ConnectionPool, connect_to_read
 from tally.mysql.transactions import Database
 
 if TYPE_CHECKING:  # Spark is heavy; most commands do without

@@ -153,14 +153,20 @@ class Segment:
 
     segment_id: int
     """The ledger's key."""
+    range: OffsetRange
+    """What is read."""
+    state: SegmentState
+    """Its state."""
     topic_id: str
     """Kafka's id of the topic when the range was planned."""
     cluster_id: str
     """Id of the cluster that the topic was on."""
-    range: OffsetRange
-    """What is read."""
-    state: SegmentState
-    """The segment's state."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedSegment(Segment):
+    """A segment with what its commit depends on."""
+
     missing_accepted: bool = False
     """Whether an operator has accepted that offsets of this range hold no record."""
     records_replaced: int = 0
@@ -170,27 +176,33 @@ class Segment:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Batch:
+class BatchPlan:
     """Segments that commit together. Its ranges never change after they are planned."""
 
     batch_id: int
     """The ledger's key."""
     pipeline: str
-    """The pipeline the batch belongs to."""
+    """The pipeline it belongs to."""
     kind: BatchKind
     """Whether it moves the committed offsets."""
-    state: BatchState
-    """The batch's state."""
-    attempt: int
-    """It rises with each claim, and only the newest attempt may commit."""
-    planned_at: datetime
-    """When the ranges were fixed (UTC)."""
-    claimed_at: datetime | None
-    """When the running attempt began (UTC); None when it has failed, or none has begun."""
-    segments: tuple[Segment, ...]
-    """In order of topic, partition and offset."""
     replay_id: int | None = None
     """The replay that it is part of; None for an ingest batch."""
+    state: BatchState
+    """Its state."""
+    attempt: int
+    """How often it was claimed; only the newest attempt may commit."""
+    planned_at: datetime
+    """When its ranges were fixed (UTC)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batch(BatchPlan):
+    """A batch with what is needed to run and to commit it."""
+
+    claimed_at: datetime | None
+    """When the running attempt began (UTC); None when it has failed, or none has begun."""
+    segments: tuple[PlannedSegment, ...]
+    """In order of topic, partition and offset."""
     claimed_by: str | None = None
     """Who began the newest attempt; None when none has begun."""
     claim_token: str | None = None

@@ -16,7 +16,7 @@ from pymysql.err import MySQLError
 from tally.cli import cli
 from tally.context import console_context
 from tally.errors import StatementError
-from tally.mysql.pool import IDLE_MAX_S, ConnectionPool
+from tally.mysql.connection import IDLE_MAX_S, ConnectionPool
 from tally.mysql.transactions import Database
 from tally.replay.run import ReplayOutcome, replay_outcome
 from tally.set_up.migrate import prepare

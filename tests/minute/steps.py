@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from tally.counting.plan import Planned
 from tally.ledger import batches
-from tally.ledger.decisions import accept_losses, find_losses
+from tally.ledger.decisions import decide_losses, find_losses
 from tally.ledger.positions import lock_pipeline
 from tally.planning.blocks import BlockReason
 from tests.fakes import DisturbedKafka, at_statement
@@ -70,7 +70,7 @@ def accept(world: World) -> None:
         seen = find_losses(tx, world.name, only_open=True)
     with world.database.transaction() as tx:
         lock_pipeline(tx, world.name, world.name)
-        accept_losses(tx, world.name, seen, by="an operator", reason="a test")
+        decide_losses(tx, world.name, seen, accept=True, by="an operator", reason="a test")
 
 
 def set_position(

@@ -16,8 +16,7 @@ from tally.aggregates.counts import CountRequest, Counts
 from tally.context import Reader
 from tally.deliveries.kept_lines import KeptLines, keep
 from tally.ledger import batches
-from tally.ledger.line_sets import NOTHING_UNSHOWN, unshown
-from tally.mysql.transactions import table_names
+from tally.ledger.line_sets import Unshown, unshown
 from tally.set_up.migrate import migrate, missing
 from tally.status.doctor.diagnosis import Diagnosis
 from tally.status.doctor.servers import check_database, check_server
@@ -241,7 +240,7 @@ def test_a_set_that_is_gone_stays_in_the_outbox(world: Delivery) -> None:
     assert pruned(world).segments == 0
     with world.database.transaction(read_only=True) as tx:
         assert unshown(tx, world.name).segments == 1
-        assert unshown(tx, "another") == NOTHING_UNSHOWN
+        assert unshown(tx, "another") == Unshown()
     assert ["readers do not see" in v.detail for v in world.audit().findings] == [True]
 
 
@@ -335,7 +334,8 @@ def test_a_pipeline_that_kept_no_lines_does_not_begin_to(migrated: Stack, tmp_pa
     for refused in (world.plan, world.migrate):
         with pytest.raises(errors.ConfigError, match=said):
             refused()
-    assert f"{world.name}_rows" not in table_names(world.database)
+    with world.database.transaction() as tx:
+        assert f"{world.name}_rows" not in tx.table_names()
     view = Statuses(ctx=world.context()).of(world.name)
     assert (view.health, view.problems[0].reason) == ("fail", "unprepared")
     assert said in view.problems[0].detail

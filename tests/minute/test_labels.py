@@ -16,7 +16,6 @@ from tally.errors import ConfigError, SchemaError, SeriesFloodError
 from tally.ledger.table_changes import MINUTE_INDEX
 from tally.ledger.tables import check_prepared
 from tally.maintenance.abandon import abandon
-from tally.mysql.transactions import table_names
 from tally.planning.replay_request import MinutesAsked
 from tally.reading.batches import batch
 from tally.reading.counts import counts
@@ -141,7 +140,8 @@ def test_a_renamed_label_is_refused_and_holds_up_no_other_pipeline(world: World)
     with pytest.raises(ConfigError, match="service was removed and level added"):
         migrate(world.database, settings)
     assert world.rows(f"show create table `{world.name}`") == before
-    made = [name for name in table_names(world.database) if name.startswith(other)]
+    with world.database.transaction() as tx:
+        made = [name for name in tx.table_names() if name.startswith(other)]
     assert sorted(made) == [other, f"{other}__folded", f"{other}__segments"]
 
 

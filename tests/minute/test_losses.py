@@ -11,7 +11,7 @@ from tally.counting.batch import run_batch
 from tally.counting.plan import Planned
 from tally.errors import RecordsMissingError, StartInFutureError, UsageError
 from tally.ledger import batches
-from tally.ledger.decisions import accept_losses, find_losses
+from tally.ledger.decisions import decide_losses, find_losses
 from tally.planning.blocks import BlockReason, blocked_error
 from tally_local.stack.server import Part
 from tests.minute import steps
@@ -145,7 +145,9 @@ def test_a_loss_that_has_become_another_is_another_decision(world: World) -> Non
         )
         with pytest.raises(UsageError, match="not what you saw"):
             world.database.run(
-                lambda tx: accept_losses(tx, world.name, seen, by="an operator", reason="a test")
+                lambda tx: decide_losses(
+                    tx, world.name, seen, accept=True, by="an operator", reason="a test"
+                )
             )
         assert steps.losses(world) == [(0, start, 9, cause, "open")]
 

@@ -55,7 +55,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "tally.ledger.folding:forget_history 1": _MOMENT,
     "tally.ledger.folding:forget_history 2": _MOMENT,
     "tally.ledger.folding:forget_history 4": _MOMENT,
-    "tally.ledger.replays:_later_in_replay 3": "itself it is abandoned, and left out as such",
+    "tally.ledger.replays:standing_for 3": "itself it is abandoned, and left out as such",
     "tally.ledger.batches:settle_replay 2": _OTHER_END,
     "tally.ledger.batches:settle_replay 3": _OTHER_END,
     "tally.ledger.replays:seconds_for 1": _MOMENT,

@@ -30,7 +30,7 @@ from tally.counting.plan import plan_batch
 from tally.deliveries.contract import Result
 from tally.ledger import batches, replays
 from tally.ledger.batches import Requester
-from tally.ledger.decisions import Adoption, accept_losses, adopt_topic, find_losses
+from tally.ledger.decisions import Adoption, adopt_topic, decide_losses, find_losses
 from tally.ledger.positions import lock_pipeline
 from tally.maintenance.prune import prune
 from tally.model import Batch, OffsetRange, TopicPartition
@@ -471,7 +471,7 @@ class PipelineUnderTest:
             seen = find_losses(tx, self.name, only_open=True)
         if seen and which is not None:
             seen = [seen[which % len(seen)]]
-        self._decide(accept_losses, self.name, seen)
+        self._decide(partial(decide_losses, accept=True), self.name, seen)
         for loss in seen:
             is_open = "select 1 from lost_range where lost_range_id = %s and state = 'open'"
             if self.rows(is_open, (loss.lost_range_id,)):

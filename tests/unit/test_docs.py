@@ -32,7 +32,7 @@ from tally.config.settings import Settings
 from tally.errors import TallyError
 from tally.lines.format import MalformedReason
 from tally.model import BatchState, SegmentState
-from tally.mysql.versions import SERVER_NEEDED
+from tally.mysql.connection import SERVER_NEEDED
 from tally.planning.blocks import BlockReason
 
 CODE_SPAN = re.compile(r"`([^`]+)`")

@@ -8,7 +8,7 @@ from typing import Any
 from tests.unit.values import P0, kafka, known, pipeline, span
 
 from tally.errors import BlockedError, MissingTopicError
-from tally.model import KafkaSnapshot, KnownTopic, Loss, LossCause, Segment, SegmentState
+from tally.model import KafkaSnapshot, KnownTopic, Loss, LossCause, PlannedSegment, SegmentState
 from tally.planning.blocks import blocked_error
 from tally.planning.ingest import (
     Plan,
@@ -211,10 +211,10 @@ def test_first_offsets_stay_within_what_kafka_holds() -> None:
         assert starts == {P0: expected}, (start, found)
 
 
-def segment(from_offset: int, until_offset: int, **ids: str) -> Segment:
+def segment(from_offset: int, until_offset: int, **ids: str) -> PlannedSegment:
     ids = {"topic_id": "A", "cluster_id": "C", **ids}
     r = span(from_offset, until_offset)
-    return Segment(segment_id=1, range=r, state=SegmentState.PLANNED, **ids)
+    return PlannedSegment(segment_id=1, range=r, state=SegmentState.PLANNED, **ids)
 
 
 def test_a_planned_range_is_readable_while_kafka_holds_all_of_it() -> None:

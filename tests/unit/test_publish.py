@@ -31,7 +31,7 @@ def test_the_ledger_decides_what_becomes_of_a_set() -> None:
         *((2, "superseded", 7, Verdict.DROPPED), (2, "superseded", 8, Verdict.DROPPED)),
         (2, "abandoned", None, Verdict.DROPPED),
     ):
-        found = Standing(segment_id=1, state=SegmentState(state), line_set=line_set, attempt=2)
+        found = Standing(state=SegmentState(state), line_set=line_set, attempt=2)
         waiting = WaitingSet(set_id=7, segment_id=1, attempt=attempt)
         assert verdict(waiting, found) is told, (attempt, state, line_set)
         assert verdict(waiting, None) is Verdict.DROPPED

@@ -36,7 +36,7 @@ def totals(
 
 def batch(*ranges: model.OffsetRange, **values: Any) -> model.Batch:
     segments = tuple(
-        model.Segment(
+        model.PlannedSegment(
             segment_id=n, topic_id="t", cluster_id="c", range=r, state=model.SegmentState.PLANNED
         )
         for n, r in enumerate(ranges)

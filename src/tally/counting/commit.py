@@ -31,7 +31,7 @@ from tally.ledger.contributions import (
     take_from_result,
 )
 from tally.ledger.dead_letters import replace_dead_letters
-from tally.ledger.line_sets import check_rows_view
+from tally.ledger.line_sets import check_lines
 from tally.ledger.tables import Tables, check_tables, tables_of
 from tally.model import Batch, BatchKind
 from tally.mysql.transactions import Parameters, Transaction
@@ -101,7 +101,7 @@ def commit_in(tx: Transaction, delivery: Delivery, batch: Batch, result: Result)
     pipeline = delivery.pipeline
     tables = tables_of(tx, batch.pipeline)
     check_tables(tx, tables, pipeline)
-    check_rows_view(tables, pipeline)
+    check_lines(tx, tables, pipeline)
     rows = _rows(batch, pipeline, tables, result)
     watched = list(islice(rows, ROWS_WATCHED))
     before = surplus(tx, tables, batch.pipeline, watched)

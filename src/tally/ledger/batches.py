@@ -9,7 +9,7 @@ from typing import Final
 from tally.errors import FencedError, UnknownBatchError, UsageError
 from tally.ledger.rows import columns, record
 from tally.ledger.schema import check_version
-from tally.model import Batch, BatchKind, BatchState, OffsetRange, Segment
+from tally.model import Batch, BatchKind, BatchState, OffsetRange, PlannedSegment
 from tally.mysql.transactions import Row, Transaction
 
 _BATCH: Final = f"""select {columns(Batch, "b", is_of_partition="b.lane <> ''")} from batch b """
@@ -25,7 +25,7 @@ _REPLACED: Final = """(select sum({}) from replacement r
     join segment o on o.segment_id = r.replaced_id where r.segment_id = s.segment_id)"""
 
 _PLANNED: Final = columns(
-    Segment,
+    PlannedSegment,
     "s",
     missing_accepted=ACCEPTED_HOLE,
     records_replaced=_REPLACED.format("o.records"),
@@ -294,12 +294,12 @@ def settle_replay(tx: Transaction, replay_id: int) -> None:
 def _batches(tx: Transaction, rows: Sequence[Row]) -> list[Batch]:
     if not rows:
         return []
-    segments: dict[int, list[Segment]] = {row["batch_id"]: [] for row in rows}
+    segments: dict[int, list[PlannedSegment]] = {row["batch_id"]: [] for row in rows}
     for row in tx.rows(
         f"select s.batch_id, {_PLANNED} from segment s join topic_incarnation i"
         " using (incarnation_id) where s.batch_id in %s"
         " order by s.batch_id, i.topic, s.partition_id, s.from_offset",
         (list(segments),),
     ):
-        segments[row["batch_id"]].append(record(Segment, row))
+        segments[row["batch_id"]].append(record(PlannedSegment, row))
     return [record(Batch, row, segments=tuple(segments[row["batch_id"]])) for row in rows]

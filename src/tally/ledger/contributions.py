@@ -179,19 +179,14 @@ def copy_shared(tx: Transaction, shared: Tables, own: Tables, pipeline: str) -> 
         "segment_id in (select s.segment_id from segment s join batch b using (batch_id)"
         " where b.pipeline = %s)"
     )
-    columns = listed(shared.columns)
-    tx.execute(
-        f"insert into `{own.contributions}` (segment_id, {columns})"
-        f" select segment_id, {columns} from `{shared.contributions}` where {here}",
-        (pipeline,),
-    )
-    tx.execute(f"delete from `{shared.contributions}` where {here}", (pipeline,))
-    tx.execute(
-        f"insert into `{own.folded}` (pipeline, {columns})"
-        f" select pipeline, {columns} from `{shared.folded}` where pipeline = %s",
-        (pipeline,),
-    )
-    tx.execute(f"delete from `{shared.folded}` where pipeline = %s", (pipeline,))
+    for old, new, key, where in (
+        (shared.contributions, own.contributions, "segment_id", here),
+        (shared.folded, own.folded, "pipeline", "pipeline = %s"),
+    ):
+        columns = f"{key}, {listed(shared.columns)}"
+        moved = f"select {columns} from `{old}` where {where}"
+        tx.execute(f"insert into `{new}` ({columns}) {moved}", (pipeline,))
+        tx.execute(f"delete from `{old}` where {where}", (pipeline,))
 
 
 def lines_of_segment(tables: Tables, segment: str) -> str:

@@ -83,7 +83,12 @@ def list_dead_letters(
     where, values = _where(pipeline, among)
     if holding is None:
         # Each of these has at least one: not all values are read and sorted.
-        segments = _latest_segments(tx, pipeline, among, reason, skip + limit)
+        of_totals, of_segments = _of_totals(tx, pipeline, among, skip + limit, reason)
+        segments = tx.scalars(
+            f"select distinct s.segment_id {of_totals}"
+            f" order by s.segment_id desc limit {skip + limit:d}",
+            of_segments,
+        )
         if not segments:
             return []
         where.append("s.segment_id in %s")
@@ -133,29 +138,23 @@ def totals_by_reason(tx: Transaction, pipeline: str, among: Among = ALL) -> dict
     Of all of a pipeline only those of the latest :data:`TOTALS_MAX` totals are added up, a total
     being what a segment has of a reason.
     """
-    totals = "dead_letter_total"
-    of_latest: list[Any] = []
-    if among == ALL:
-        totals, of_latest = _latest_totals(tx, pipeline, TOTALS_MAX)
-    where, values = _where(pipeline, among)
-    totals_of = tx.pairs(
-        f"select t.reason, sum(t.dead_letters) {_SEGMENTS}"
-        f" join {totals} t using (segment_id) where {' and '.join(where)}"
+    of_totals, values = _of_totals(tx, pipeline, among, TOTALS_MAX)
+    found = tx.pairs(
+        f"select t.reason, sum(t.dead_letters) {of_totals}"
         " group by t.reason order by sum(t.dead_letters) desc, t.reason",
-        (*of_latest, *values),
+        values,
     )
-    return {reason: int(letters) for reason, letters in totals_of.items()}
+    return {reason: int(letters) for reason, letters in found.items()}
 
 
 def has_older_totals(tx: Transaction, pipeline: str) -> bool:
     """Whether a topic of the pipeline has more totals than the latest :data:`TOTALS_MAX`."""
-    found = tx.scalar(
+    return tx.exists(
         "select 1 from topic_incarnation i where i.pipeline = %s and (select 1"
         " from dead_letter_total t where t.incarnation_id = i.incarnation_id"
         f" limit 1 offset {TOTALS_MAX:d}) is not null limit 1",
         (pipeline,),
     )
-    return found is not None
 
 
 _SEGMENTS: Final = (
@@ -183,28 +182,27 @@ def _where(pipeline: str, among: Among) -> tuple[list[str], list[Any]]:
     return where, list(found.values())
 
 
-def _latest_segments(
-    tx: Transaction, pipeline: str, among: Among, reason: str | None, segments: int
-) -> list[int]:
-    """The first segments with dead letters, in the order in which these are listed."""
+def _of_totals(
+    tx: Transaction, pipeline: str, among: Among, limit: int, reason: str | None = None
+) -> tuple[str, list[Any]]:
+    """What a query selects from for the totals ``t`` of live segments, and its values.
+
+    Where nothing bounds them, only the latest ones of each topic are selected.
+    """
     totals = "dead_letter_total"
-    of_latest: list[Any] = []
+    values: list[Any] = []
     if among == ALL:
-        totals, of_latest = _latest_totals(tx, pipeline, segments, reason)
-    where, values = _where(pipeline, among)
+        totals, values = _latest_totals(tx, pipeline, limit, reason)
+    where, of_where = _where(pipeline, among)
     if reason is not None:
         where.append("t.reason = %s")
-        values.append(reason)
-    return tx.scalars(
-        f"select distinct s.segment_id {_SEGMENTS}"
-        f" join {totals} t using (segment_id) where {' and '.join(where)}"
-        f" order by s.segment_id desc limit {segments:d}",
-        (*of_latest, *values),
-    )
+        of_where.append(reason)
+    joined = f"{_SEGMENTS} join {totals} t using (segment_id) where {' and '.join(where)}"
+    return joined, values + of_where
 
 
 def _latest_totals(
-    tx: Transaction, pipeline: str, limit: int, reason: str | None = None
+    tx: Transaction, pipeline: str, limit: int, reason: str | None
 ) -> tuple[str, list[Any]]:
     """A table of the latest totals of each topic of a pipeline, and its values.
 

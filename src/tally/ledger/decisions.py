@@ -50,15 +50,23 @@ def find_losses(
     )
 
 
-def accept_losses(
-    tx: Transaction, pipeline: str, seen: Sequence[LossRecord], *, by: str, reason: str
+def decide_losses(
+    tx: Transaction,
+    pipeline: str,
+    seen: Sequence[LossRecord],
+    *,
+    accept: bool,
+    by: str,
+    reason: str,
 ) -> None:
-    """Accept open losses exactly as they were seen, so that their partitions are read again.
+    """Decide about open losses exactly as they were seen.
 
     Args:
         tx: An open transaction that holds the pipeline's lock.
         pipeline: The pipeline.
         seen: The losses as they were shown to the operator.
+        accept: Whether they are accepted, so that their partitions are read again; else they stay
+            open.
         by: Who decided.
         reason: Why.
 
@@ -67,40 +75,17 @@ def accept_losses(
             Nothing is changed.
     """
     for loss in seen:
-        blocked_at, resumes_at = _offsets_of(loss)
-        accepted = tx.execute(
-            "update lost_range l join partition_offset o using (incarnation_id, partition_id)"
-            " set l.state = 'accepted', l.decided_at = %s, l.decided_by = %s, l.reason = %s"
-            f" where {_IS_AS_SEEN} and o.next_offset = %s",
-            (tx.now(), by, reason, *_as_seen(loss), blocked_at),
+        decided = tx.execute(
+            "update lost_range l set l.state = %s, l.decided_at = %s, l.decided_by = %s,"
+            f" l.reason = %s where {_IS_AS_SEEN}",
+            ("accepted" if accept else "open", tx.now(), by, reason, *_as_seen(loss)),
         )
-        moved = tx.execute(
-            "update lost_range l join partition_offset o using (incarnation_id, partition_id)"
-            " set o.next_offset = %s where l.lost_range_id = %s and o.next_offset = %s",
-            (resumes_at, loss.lost_range_id, blocked_at),
-        )
-        if (accepted, moved) != (1, int(resumes_at != blocked_at)):
-            raise _changed(pipeline, loss)
-
-
-def keep_blocked(
-    tx: Transaction, pipeline: str, seen: Sequence[LossRecord], *, by: str, reason: str
-) -> None:
-    """Record that an operator has seen open losses and leaves them open.
-
-    The arguments are those of :func:`accept_losses`.
-
-    Raises:
-        UsageError: One of them has grown or was decided meanwhile. Nothing is changed.
-    """
-    for loss in seen:
-        kept = tx.execute(
-            "update lost_range l set l.decided_at = %s, l.decided_by = %s, l.reason = %s"
-            f" where {_IS_AS_SEEN}",
-            (tx.now(), by, reason, *_as_seen(loss)),
-        )
-        if kept != 1:
-            raise _changed(pipeline, loss)
+        if decided != 1 or (accept and not _resume(tx, loss)):
+            raise UsageError(
+                f"the loss of {loss.range} is not what you saw any more: it has grown, or it was "
+                "decided meanwhile",
+                next_step=f"tally losses list {pipeline}",
+            )
 
 
 _IS_AS_SEEN: Final = (
@@ -120,21 +105,22 @@ def _as_seen(loss: LossRecord) -> tuple[int, LossCause, int, int, datetime | Non
     )
 
 
-def _changed(pipeline: str, loss: LossRecord) -> UsageError:
-    return UsageError(
-        f"the loss of {loss.range} is not what you saw any more: it has grown, or it was decided "
-        "meanwhile",
-        next_step=f"tally losses list {pipeline}",
-    )
-
-
-def _offsets_of(loss: LossRecord) -> tuple[int, int]:
-    """The committed offset while the loss is open, and the one after it is accepted."""
-    return {
-        LossCause.EXPIRED: (loss.range.from_offset, loss.range.until_offset),
-        LossCause.TRUNCATED: (loss.range.until_offset, loss.range.until_offset),
-        LossCause.MISSING: (loss.range.from_offset, loss.range.from_offset),
+def _resume(tx: Transaction, loss: LossRecord) -> bool:
+    """Move the committed offset behind an accepted loss; False when it is not where it blocked."""
+    first, until = loss.range.from_offset, loss.range.until_offset
+    blocked_at, resumes_at = {
+        LossCause.EXPIRED: (first, until),
+        LossCause.TRUNCATED: (until, until),
+        LossCause.MISSING: (first, first),
     }[loss.cause]
+    of_partition = (
+        "partition_offset o join lost_range l using (incarnation_id, partition_id)"
+        " {} where l.lost_range_id = %s and o.next_offset = %s"
+    )
+    here = (loss.lost_range_id, blocked_at)
+    is_blocked = tx.exists(f"select 1 from {of_partition.format('')} for update", here)
+    tx.execute(f"update {of_partition.format('set o.next_offset = %s')}", (resumes_at, *here))
+    return is_blocked
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -194,7 +180,7 @@ def adopt_topic(
         for loss in find_losses(tx, pipeline, only_open=True, lock=True)
         if loss.range.partition.topic == adoption.topic
     ]
-    accept_losses(tx, pipeline, old_losses, by=by, reason=reason)
+    decide_losses(tx, pipeline, old_losses, accept=True, by=by, reason=reason)
     _accept_planned_as_lost(tx, known.generation_id, by=by, reason=reason)
     tx.execute(
         "update topic_incarnation set state = 'retired', retired_at = %s where incarnation_id = %s",

@@ -142,15 +142,17 @@ def _insert_fold(tx: Transaction, pipeline: str, requester: Requester) -> int:
 def _replace_by_one(tx: Transaction, run: Sequence[Row], batch_id: int) -> int:
     ids = [row["segment_id"] for row in run]
     # It is planned until the others are deleted: live segments must not share a start or an end.
-    segment_id = tx.insert(
-        "insert into segment (batch_id, incarnation_id, partition_id, from_offset, until_offset,"
-        " records, matched, unmatched, malformed, first_offset, last_offset, continuations)"
-        " select %s, min(incarnation_id), min(partition_id), min(from_offset), max(until_offset),"
-        " sum(records), sum(matched), sum(unmatched), sum(malformed), min(first_offset),"
-        " max(last_offset), if(count(continuations) = count(*), sum(continuations), null)"
+    sums = tx.one(
+        "select min(incarnation_id) as incarnation_id, min(partition_id) as partition_id,"
+        " min(from_offset) as from_offset, max(until_offset) as until_offset,"
+        " min(first_offset) as first_offset, max(last_offset) as last_offset,"
+        " sum(records) as records, sum(matched) as matched, sum(unmatched) as unmatched,"
+        " sum(malformed) as malformed,"
+        " if(count(continuations) = count(*), sum(continuations), null) as continuations"
         " from segment where segment_id in %s",
-        (batch_id, ids),
+        (ids,),
     )
+    segment_id = tx.insert_row("segment", batch_id=batch_id, **sums)
     tx.execute("update segment set superseded_by = %s where superseded_by in %s", (segment_id, ids))
     rows = _delete_segments(tx, ids)
     tx.execute("update segment set state = 'folded' where segment_id = %s", (segment_id,))

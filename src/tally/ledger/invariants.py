@@ -6,7 +6,7 @@ another: constraints prevent most of such states, unless they were dropped. Fold
 live in all of them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -17,10 +17,8 @@ from tally.formatting import continued
 from tally.ledger.batches import ACCEPTED_HOLE
 from tally.ledger.contributions import lines_of_segment, wrong_rows
 from tally.ledger.dead_letters import TOTALLED_OF_SEGMENT
-from tally.ledger.rows import record
 from tally.ledger.schema import exact_collation, faults_of_keys, read_shape
 from tally.ledger.tables import Tables
-from tally.model import OffsetRange
 from tally.mysql.transactions import Row, Transaction
 
 
@@ -34,6 +32,16 @@ class Violation:
     """The partition, minute, segment or topic."""
     detail: str
     """What was found and what was expected."""
+
+
+_OF_SEGMENT: Final = "s.segment_id, i.topic, s.partition_id, s.from_offset, s.until_offset"
+_SEGMENT: Final = "segment {segment_id} of {topic}/{partition_id} [{from_offset}, {until_offset})"
+
+
+def _found(rows: Iterable[Row], check: str, where: str, detail: str) -> Iterator[Violation]:
+    """A violation for each row of a query; both texts name its columns in braces."""
+    for row in rows:
+        yield Violation(check=check, where=where.format(**row), detail=detail.format(**row))
 
 
 def _check_tiling(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Violation]:
@@ -84,21 +92,21 @@ def _check_tiles(tiles: Iterator[Row]) -> Iterator[Violation]:
 
 def _check_result(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Violation]:
     """Invariant 2: the result equals the sum of all contributions, row by row."""
-    for row in wrong_rows(tx, tables, pipeline):
-        where = " ".join([str(row[TIME]), *(f"{k}={row[k]!r}" for k in tables.keys[1:])])
-        yield Violation(
-            check="result",
-            where=f"{tables.result} {where}",
-            detail=f"the table says {row['stored$']}, segments add up to {row['expected$']}",
-        )
+    key = " ".join([f"{{{TIME}}}", *(f"{label}={{{label}!r}}" for label in tables.keys[1:])])
+    return _found(
+        wrong_rows(tx, tables, pipeline),
+        "result",
+        f"{tables.result} {key}",
+        "the table says {stored$}, segments add up to {expected$}",
+    )
 
 
 def _check_segments(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Violation]:
     """Invariant 5: records, matched, malformed, contributions and dead letters add up."""
     rows = tx.stream(
-        "select * from ("
-        "  select s.segment_id, i.topic, s.partition_id, s.from_offset, s.until_offset, s.records,"
-        "   s.matched, s.unmatched, s.malformed, s.continuations,"
+        "select *,"
+        "  if(other_reasons and dead_letters = totalled, ', of other reasons', '') as others from ("
+        f" select {_OF_SEGMENT}, s.records, s.matched, s.unmatched, s.malformed, s.continuations,"
         f"   {lines_of_segment(tables, 's.segment_id')} as contributed,"
         "   (select count(*) from dead_letter d where d.segment_id = s.segment_id) as dead_letters,"
         f"   {TOTALLED_OF_SEGMENT} as totalled,"
@@ -112,27 +120,20 @@ def _check_segments(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[
         "   or other_reasons or continuations > unmatched",
         (pipeline,),
     )
-    for row in rows:
-        is_other = row["other_reasons"] and row["dead_letters"] == row["totalled"]
-        yield Violation(
-            check="segment",
-            where=_where(row),
-            detail=f"records {row['records']}, matched {row['matched']}, unmatched "
-            f"{row['unmatched']}, malformed {row['malformed']}; contributions add up to "
-            f"{row['contributed']}, dead letters are {row['dead_letters']}, by reason together "
-            f"{row['totalled']}{continued(row['continuations'])}"
-            + (", of other reasons" if is_other else ""),
-        )
-
-
-def _where(segment: Row) -> str:
-    return f"segment {segment['segment_id']} of {record(OffsetRange, segment)}"
+    return _found(
+        ({**row, "left_out": continued(row["continuations"])} for row in rows),
+        "segment",
+        _SEGMENT,
+        "records {records}, matched {matched}, unmatched {unmatched}, malformed {malformed}; "
+        "contributions add up to {contributed}, dead letters are {dead_letters}, by reason "
+        "together {totalled}{left_out}{others}",
+    )
 
 
 def _check_density(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Violation]:
     """A segment in which each offset had to have a record has counted as many records."""
     rows = tx.stream(
-        "select s.segment_id, i.topic, s.partition_id, s.from_offset, s.until_offset, s.records"
+        f"select {_OF_SEGMENT}, s.records, s.until_offset - s.from_offset as offsets"
         " from segment s join batch b using (batch_id)"
         " join topic_incarnation i using (incarnation_id)"
         " where i.pipeline = %s and s.state = 'live' and b.is_dense"
@@ -140,34 +141,27 @@ def _check_density(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Violat
         f"   and not {ACCEPTED_HOLE}",
         (pipeline,),
     )
-    for row in rows:
-        found, offsets = row["records"], row["until_offset"] - row["from_offset"]
-        detail = f"{found} records were counted in {offsets} offsets, of which each has one"
-        yield Violation(check="segment", where=_where(row), detail=detail)
+    detail = "{records} records were counted in {offsets} offsets, of which each has one"
+    return _found(rows, "segment", _SEGMENT, detail)
 
 
 def _check_folded(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Violation]:
     """Invariant 5 for folded segments, of which only the sum over all can be checked."""
-    matched, contributed = tx.one(
-        "select (select coalesce(sum(s.matched), 0)"
+    rows = tx.rows(
+        "select * from (select (select coalesce(sum(s.matched), 0)"
         "    from segment s join topic_incarnation i using (incarnation_id)"
         "    where i.pipeline = %s and s.state = 'folded') as matched,"
         f"  (select coalesce(sum(`{LINES}`), 0) from `{tables.folded}` where pipeline = %s)"
-        "    as contributed",
+        "    as contributed) as folded where matched <> contributed",
         (pipeline, pipeline),
-    ).values()
-    if matched != contributed:
-        yield Violation(
-            check="segment",
-            where=f"folded segments of {pipeline}",
-            detail=f"matched {matched}, contributions add up to {contributed}",
-        )
+    )
+    detail = "matched {matched}, contributions add up to {contributed}"
+    return _found(rows, "segment", f"folded segments of {pipeline}", detail)
 
 
 # A superseded segment's batch stays committed: it was counted, and another has replaced it since.
-_STATES: Final = """
-    select b.batch_id, b.state as batch_state, s.segment_id, s.state, i.topic, s.partition_id,
-           s.from_offset, s.until_offset
+_STATES: Final = f"""
+    select {_OF_SEGMENT}, s.state, b.batch_id, b.state as batch_state
     from batch b join segment s using (batch_id) join topic_incarnation i using (incarnation_id)
     where b.pipeline = %s and not (
         (b.state = 'planned' and s.state = 'planned')
@@ -177,9 +171,9 @@ _STATES: Final = """
 """
 
 # Foreign keys prevent both, unless their checks were off.
-_ALONE: Final = """
-    select s.segment_id, s.batch_id, s.state, i.topic, s.partition_id, s.from_offset,
-           s.until_offset, b.batch_id is null as lacks_batch
+_ALONE: Final = f"""
+    select {_OF_SEGMENT}, s.state, if(
+        b.batch_id is null, concat('row of its batch ', s.batch_id), 'committed offset') as lacks
     from segment s join topic_incarnation i using (incarnation_id)
     left join batch b on b.batch_id = s.batch_id
     left join partition_offset o
@@ -195,49 +189,47 @@ _DUPLICATE_GENERATIONS: Final = """
     order by topic, cluster_id, topic_id
 """
 
+# Of two generations of which both are one; there are none, so they are looked for first.
 _LIVE_TWICE: Final = """
-    select a.segment_id, b.segment_id as other_id, a.partition_id,
+    select straight_join i.topic, i.topic_id, a.partition_id,
+           a.segment_id, b.segment_id as other_id,
            greatest(a.from_offset, b.from_offset) as from_offset,
            least(a.until_offset, b.until_offset) as until_offset
-    from topic_incarnation i join segment a using (incarnation_id)
+    from topic_incarnation i
     join topic_incarnation j on j.pipeline = i.pipeline and j.topic = i.topic
         and j.cluster_id = i.cluster_id and j.topic_id = i.topic_id
         and j.incarnation_id > i.incarnation_id
+    join segment a on a.incarnation_id = i.incarnation_id
     join segment b on b.incarnation_id = j.incarnation_id and b.partition_id = a.partition_id
         and a.from_offset < b.until_offset and b.from_offset < a.until_offset
-    where i.pipeline = %s and i.topic = %s and i.cluster_id = %s and i.topic_id = %s
-        and a.state in ('live', 'folded') and b.state in ('live', 'folded')
-    order by a.partition_id, a.from_offset
+    where i.pipeline = %s and a.state in ('live', 'folded') and b.state in ('live', 'folded')
+    order by i.topic, a.partition_id, a.from_offset
 """
 
 
 def _check_states(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Violation]:
     """No segment has a state that its batch does not allow, or lacks its batch or its position."""
-    for row in tx.stream(_STATES, (pipeline,)):
-        detail = f"it is {row['state']}, its batch {row['batch_id']} is {row['batch_state']}"
-        yield Violation(check="state", where=_where(row), detail=detail)
-    for row in tx.stream(_ALONE, (pipeline,)):
-        lacks = f"row of its batch {row['batch_id']}" if row["lacks_batch"] else "committed offset"
-        detail = f"it is {row['state']}, and the {lacks} is gone"
-        yield Violation(check="state", where=_where(row), detail=detail)
+    for statement, detail in (
+        (_STATES, "it is {state}, its batch {batch_id} is {batch_state}"),
+        (_ALONE, "it is {state}, and the {lacks} is gone"),
+    ):
+        yield from _found(tx.stream(statement, (pipeline,)), "state", _SEGMENT, detail)
 
 
 def _check_topics(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Violation]:
     """Each topic generation is recorded once, so that none of its offsets counts twice."""
-    for generation in tx.rows(_DUPLICATE_GENERATIONS, (pipeline,)):
-        topic, cluster_id, topic_id, times = generation.values()
-        yield Violation(
-            check="topic",
-            where=f"{topic} (topic id {topic_id}, cluster {cluster_id})",
-            detail=f"the ledger has it {times} times, as if re-created",
-        )
-        for row in tx.stream(_LIVE_TWICE, (pipeline, topic, cluster_id, topic_id)):
-            yield Violation(
-                check="topic",
-                where=f"{topic}/{row['partition_id']} (topic id {topic_id})",
-                detail=f"[{row['from_offset']}, {row['until_offset']}) is live in segment "
-                f"{row['segment_id']} and in segment {row['other_id']}",
-            )
+    yield from _found(
+        tx.stream(_DUPLICATE_GENERATIONS, (pipeline,)),
+        "topic",
+        "{topic} (topic id {topic_id}, cluster {cluster_id})",
+        "the ledger has it {times} times, as if re-created",
+    )
+    yield from _found(
+        tx.stream(_LIVE_TWICE, (pipeline,)),
+        "topic",
+        "{topic}/{partition_id} (topic id {topic_id})",
+        "[{from_offset}, {until_offset}) is live in segment {segment_id} and in segment {other_id}",
+    )
 
 
 def _check_keys(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Violation]:

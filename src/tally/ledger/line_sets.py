@@ -6,13 +6,12 @@ The ledger alone decides it, in the transaction that commits the segment.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 from tally.aggregates.aggregate import LINES, TIME
 from tally.aggregates.counts import LineSet
 from tally.config.pipeline import Pipeline
 from tally.errors import ConfigError, DataLossError, SchemaError
-from tally.ledger.rows import columns, record, records
+from tally.ledger.rows import columns, record
 from tally.ledger.tables import Tables
 from tally.model import Batch, SegmentState, SegmentTotals, TopicPartition
 from tally.mysql.transactions import Transaction
@@ -22,10 +21,8 @@ from tally.mysql.transactions import Transaction
 class Standing:
     """What the ledger says of a segment and of the batch that it belongs to."""
 
-    segment_id: int
-    """The segment."""
     state: SegmentState
-    """Its state."""
+    """The segment's state."""
     line_set: int | None
     """The set that it was committed with."""
     attempt: int
@@ -52,28 +49,10 @@ class CountedMinute:
 class Unshown:
     """Segments that are committed, and whose lines readers do not see yet."""
 
-    segments: int
+    segments: int = 0
     """How many."""
-    since: datetime | None
+    since: datetime | None = None
     """When the oldest was committed, with its zone; None when there is none."""
-
-
-NOTHING_UNSHOWN: Final = Unshown(segments=0, since=None)
-
-
-def check_rows_view(tables: Tables, pipeline: Pipeline) -> None:
-    """Raise unless the pipeline keeps its lines where it has kept them so far.
-
-    Raises:
-        ConfigError: ``delivery`` or ``rows_table`` has changed.
-    """
-    if tables.rows_view != pipeline.rows_view:
-        raise ConfigError(
-            f"pipeline {pipeline.name} has kept {_kept(tables.rows_view)} so far; with delivery = "
-            f'"{pipeline.delivery}" it would keep {_kept(pipeline.rows_view)}',
-            next_step="set delivery (and rows_table) back, or give the pipeline another name and "
-            "another result_table",
-        )
 
 
 def check_lines(tx: Transaction, tables: Tables, pipeline: Pipeline) -> None:
@@ -83,12 +62,17 @@ def check_lines(tx: Transaction, tables: Tables, pipeline: Pipeline) -> None:
         ConfigError: ``delivery`` or ``rows_table`` has changed.
     """
     begun = "select 1 from batch where pipeline = %s limit 1"
-    if tables.rows_view != pipeline.rows_view and tx.scalar(begun, (pipeline.name,)) is not None:
-        check_rows_view(tables, pipeline)
-
-
-def _kept(view: str | None) -> str:
-    return "no lines" if view is None else f"its lines in {view}"
+    if tables.rows_view != pipeline.rows_view and tx.exists(begun, (pipeline.name,)):
+        kept, would_keep = (
+            "no lines" if view is None else f"its lines in {view}"
+            for view in (tables.rows_view, pipeline.rows_view)
+        )
+        raise ConfigError(
+            f"pipeline {pipeline.name} has kept {kept} so far; with delivery = "
+            f'"{pipeline.delivery}" it would keep {would_keep}',
+            next_step="set delivery (and rows_table) back, or give the pipeline another name and "
+            "another result_table",
+        )
 
 
 def record_rows_view(tx: Transaction, tables: Tables, pipeline: Pipeline) -> None:
@@ -134,17 +118,15 @@ def record_line_set(
 
 
 def standings(tx: Transaction, segment_ids: Sequence[int]) -> dict[int, Standing]:
-    """What the ledger says of segments; those that it does not know are left out."""
+    """What the ledger says of segments, by key; those that it does not know are left out."""
     if not segment_ids:
         return {}
-    found = records(
-        tx,
-        Standing,
-        f"select {columns(Standing, 's', attempt='b.attempt')}"
+    found = tx.rows(
+        f"select s.segment_id, {columns(Standing, 's', attempt='b.attempt')}"
         " from segment s join batch b using (batch_id) where s.segment_id in %s",
         (segment_ids,),
     )
-    return {one.segment_id: one for one in found}
+    return {row["segment_id"]: record(Standing, row) for row in found}
 
 
 def outbox(tx: Transaction, pipeline: str) -> dict[int, int]:
@@ -172,22 +154,20 @@ def ledger_id(tx: Transaction) -> str:
     Raises:
         SchemaError: It has none: it is not migrated.
     """
-    found = tx.scalar("select ledger_id from ledger_identity")
-    if found is None:
-        raise SchemaError("the ledger has no id", next_step="tally migrate")
-    return str(found)
+    for found in tx.scalars("select ledger_id from ledger_identity"):
+        return str(found)
+    raise SchemaError("the ledger has no id", next_step="tally migrate")
 
 
 def has_lines(tx: Transaction, pipeline: str) -> bool:
     """Whether segments of a pipeline were committed with their lines."""
     # A folded segment has no set of its own: its lines are those of the sets in its range.
-    found = tx.scalar(
+    return tx.exists(
         "select 1 from segment s join batch b using (batch_id) join pipeline p using (pipeline)"
         " where b.pipeline = %s and p.rows_table is not null"
         " and (s.row_set is not null or s.state = 'folded' and s.matched > 0) limit 1",
         (pipeline,),
     )
-    return found is not None
 
 
 def live_sets(tx: Transaction, pipeline: str) -> list[int]:

@@ -53,8 +53,7 @@ def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
         SchemaError: Newer code has migrated the ledger.
     """
     check_version(tx)
-    owned = _locked_table(tx, pipeline)
-    if owned is None:
+    if _locked_table(tx, pipeline) is None:
         # An insert over an existing row takes a shared lock first, and two planners that both hold
         # one deadlock.
         tx.execute(
@@ -64,13 +63,7 @@ def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
         # With locks: of two first planners of one table, under either spelling, one sees the other.
         check_owner(tx, pipeline, result_table, lock=True)
         check_unowned(tx, pipeline, result_table)
-        owned = _locked_table(tx, pipeline)
-    if owned is None:
-        raise ConfigError(
-            f"pipelines.{pipeline}.result_table = {result_table!r}: another pipeline has taken it",
-            next_step="choose another table",
-        )
-    check_result_table(owned, pipeline, result_table)
+    check_result_table(_locked_table(tx, pipeline) or "no table", pipeline, result_table)
 
 
 def check_owner(tx: Transaction, pipeline: str, result_table: str, *, lock: bool = False) -> None:
@@ -102,12 +95,11 @@ def _locked_table(tx: Transaction, pipeline: str) -> str | None:
 
 def is_known_partition(tx: Transaction, pipeline: str, partition: TopicPartition) -> bool:
     """Whether the pipeline has ever planned to read a partition, in any generation of its topic."""
-    found = tx.scalar(
+    return tx.exists(
         "select 1 from topic_incarnation i join partition_offset o using (incarnation_id)"
         " where i.pipeline = %s and i.topic = %s and o.partition_id = %s limit 1",
         (pipeline, partition.topic, partition.partition),
     )
-    return found is not None
 
 
 def known_topics(tx: Transaction, pipeline: str) -> dict[str, KnownTopic]:

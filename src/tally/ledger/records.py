@@ -7,34 +7,20 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from tally.aggregates.aggregate import TIME
 from tally.ledger.batches import unknown_batch
 from tally.ledger.rows import columns, records
 from tally.ledger.tables import Tables, listed
-from tally.model import BatchKind, BatchState, OffsetRange, SegmentState, SegmentTotals
+from tally.model import BatchKind, BatchPlan, BatchState, Segment, SegmentTotals
 from tally.mysql.transactions import Parameters, Transaction
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BatchRecord:
+class BatchRecord(BatchPlan):
     """Everything that the ledger says of a batch; all times are UTC."""
 
-    batch_id: int
-    """The ledger's key."""
-    pipeline: str
-    """The pipeline it belongs to."""
-    kind: BatchKind
-    """Whether it moves the committed offsets."""
-    replay_id: int | None
-    """The replay that it is part of; None for an ingest batch."""
-    state: BatchState
-    """Its state."""
-    attempt: int
-    """How often it was claimed."""
-    planned_at: datetime
-    """When its ranges were fixed."""
     planned_version: str
     """Version of the code that planned it."""
     requested_by: str
@@ -134,7 +120,6 @@ def list_batches(
     *,
     state: BatchState | None = None,
     kind: BatchKind | None = None,
-    after: int | None = None,
     before: int | None = None,
     limit: int,
 ) -> list[BatchRecord]:
@@ -145,14 +130,10 @@ def list_batches(
         pipeline: The pipeline.
         state: Only those in this state.
         kind: Only those of this kind.
-        after: Only those with a larger id.
         before: Only those with a smaller id.
         limit: The largest number of batches.
     """
-    bounds = {"batch_id > %s": after, "batch_id < %s": before}
-    asked = {sql: value for sql, value in bounds.items() if value is not None}
-    where = " and ".join(["pipeline = %s", *asked])
-    values: list[Any] = [pipeline, *asked.values()]
+    where, values = "pipeline = %s and batch_id < %s", [pipeline, before or 2**63 - 1]
     if state is not None or kind is not None:
         # For each kind and state its latest ones, as the index has them; never all of them.
         pairs = itertools.product([kind] if kind else BatchKind, [state] if state else BatchState)
@@ -248,23 +229,13 @@ def last_committed(tx: Transaction, pipeline: str) -> BatchRecord | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SegmentRecord:
+class SegmentRecord(Segment):
     """Everything that the ledger says of a segment."""
 
-    segment_id: int
-    """The ledger's key."""
     batch_id: int
     """The batch it belongs to."""
-    range: OffsetRange
-    """What is read."""
-    state: SegmentState
-    """Its state."""
     superseded_by: int | None
     """The segment that superseded it."""
-    topic_id: str
-    """Kafka's id of the topic when it was planned."""
-    cluster_id: str
-    """The cluster that the topic was on."""
     is_current: bool
     """Whether this is the topic's current generation."""
     totals: SegmentTotals | None

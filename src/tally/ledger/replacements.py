@@ -11,7 +11,7 @@ from tally.aggregates.aggregate import LINES
 from tally.formatting import plural, time_span
 from tally.ledger.contributions import changes_of_replay
 from tally.ledger.rows import columns, record, records
-from tally.ledger.tables import tables_of, tables_of_replay
+from tally.ledger.tables import tables_of
 from tally.model import OffsetRange, TopicPartition
 from tally.mysql.transactions import Transaction
 from tally.planning.replay import Tile
@@ -178,7 +178,7 @@ def successors_of(tx: Transaction, batch_id: int) -> dict[int, int]:
     )
 
 
-def changes_of(tx: Transaction, replay_id: int) -> Changes | None:
+def changes_of(tx: Transaction, pipeline: str, replay_id: int) -> Changes | None:
     """What the committed batches of a replay count, less what they replaced.
 
     None when it is no longer known, because some of it was pruned.
@@ -188,7 +188,7 @@ def changes_of(tx: Transaction, replay_id: int) -> Changes | None:
     row = tx.one(
         f"select {_SPAN}, sum(greatest(`{LINES}`, 0)) as lines_more,"
         f" sum(-least(`{LINES}`, 0)) as lines_fewer"
-        f" from ({changes_of_replay(tables_of_replay(tx, replay_id))}) as changes",
+        f" from ({changes_of_replay(tables_of(tx, pipeline))}) as changes",
         (replay_id, replay_id),
     )
     return record(Changes, row)

@@ -7,11 +7,11 @@ from typing import Final
 
 from tally.errors import FencedError, UnknownReplayError
 from tally.ledger.batches import Requester, abandon, abandoned_error, find_batch, insert_batch
-from tally.ledger.rows import columns, record, records
-from tally.ledger.tables import tables_of_replay
-from tally.model import Batch, BatchState, OffsetRange, ReplayState
-from tally.mysql.transactions import Transaction
-from tally.planning.replay import Piece, ReplayPlan, join_ranges
+from tally.ledger.rows import columns, records
+from tally.ledger.tables import tables_of
+from tally.model import BatchState, ReplayState
+from tally.mysql.transactions import Row, Transaction
+from tally.planning.replay import ReplayPlan, join_ranges
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,16 +64,8 @@ _REPLAYS: Final = f"""
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """What was asked for, and why."""
-
-    request: str
-    """What was asked for, as text."""
-    digest: str
-    """Identifies the request (:func:`tally.planning.replay_request.request_digest`)."""
-    reason: str
-    """Why."""
+def _replays(tx: Transaction, which: str, key: str | int) -> list[ReplayRecord]:
+    return records(tx, ReplayRecord, f"{_REPLAYS} {which}", (key,))
 
 
 def seconds_for(tx: Transaction, pipeline: str, batches: int, offsets: int) -> float | None:
@@ -103,9 +95,18 @@ def insert_replay(
     plan: ReplayPlan,
     generation_ids: Mapping[str, int],
     requester: Requester,
-    asked: Asked,
+    **asked: str,
 ) -> tuple[int, list[int]]:
     """Record a replay with all of its batches; the caller holds the pipeline's lock.
+
+    Args:
+        tx: An open transaction.
+        pipeline: The pipeline.
+        plan: What is read and replaced.
+        generation_ids: The ledger's key of each topic's generation.
+        requester: Who asks.
+        asked: ``request`` and ``reason`` as text, and ``request_digest``, which identifies the
+            request (:func:`tally.planning.replay_request.request_digest`).
 
     Returns:
         The replay's id and those of its batches, in order.
@@ -113,13 +114,11 @@ def insert_replay(
     replay_id = tx.insert_row(
         "replay",
         pipeline=pipeline,
-        request=asked.request[:1000],
-        request_digest=asked.digest,
         requested_at=tx.now(),
         requested_by=requester.name,
         requested_version=requester.version,
         run_id=requester.run_id,
-        reason=asked.reason,
+        **asked,
     )
     return replay_id, insert_batches(tx, pipeline, replay_id, plan, generation_ids, requester)
 
@@ -144,23 +143,13 @@ def insert_batches(
             replay_id=replay_id,
             is_of_partition=plan.by_partition,
         )
-        for piece in pieces:
-            _insert_replaced(tx, batch_id, generation_ids[piece.range.partition.topic], piece)
+        segments = {s.range: s.segment_id for s in find_batch(tx, batch_id).segments}
+        tx.insert_many(
+            "insert into replacement (segment_id, replaced_id) values (%s, %s)",
+            [(segments[piece.range], replaced) for piece in pieces for replaced in piece.replaces],
+        )
         found.append(batch_id)
     return found
-
-
-def _insert_replaced(tx: Transaction, batch_id: int, generation_id: int, piece: Piece) -> None:
-    """Record what a segment of a batch is to replace."""
-    segment_id = tx.scalar(
-        "select segment_id from segment"
-        " where batch_id = %s and incarnation_id = %s and partition_id = %s",
-        (batch_id, generation_id, piece.range.partition.partition),
-    )
-    tx.insert_many(
-        "insert into replacement (segment_id, replaced_id) values (%s, %s)",
-        [(segment_id, replaced) for replaced in piece.replaces],
-    )
 
 
 def planned_batches(tx: Transaction, replay_id: int) -> list[int]:
@@ -174,7 +163,7 @@ def planned_batches(tx: Transaction, replay_id: int) -> list[int]:
 def open_replays(tx: Transaction, pipeline: str) -> list[ReplayRecord]:
     """The pipeline's open replays, oldest first."""
     where = "where r.pipeline = %s and r.state = 'open' group by r.replay_id order by r.replay_id"
-    return records(tx, ReplayRecord, f"{_REPLAYS} {where}", (pipeline,))
+    return _replays(tx, where, pipeline)
 
 
 def cancel(tx: Transaction, replay_id: int, *, by: str, reason: str) -> list[int]:
@@ -215,7 +204,7 @@ def find_replay(tx: Transaction, replay_id: int) -> ReplayRecord:
         UnknownReplayError: The ledger has none of that id.
     """
     where = "where r.replay_id = %s group by r.replay_id"
-    for found in records(tx, ReplayRecord, f"{_REPLAYS} {where}", (replay_id,)):
+    for found in _replays(tx, where, replay_id):
         return found
     raise UnknownReplayError(
         f"the ledger has no replay {replay_id}", next_step="tally replays lists them"
@@ -224,14 +213,11 @@ def find_replay(tx: Transaction, replay_id: int) -> ReplayRecord:
 
 def list_replays(tx: Transaction, pipeline: str, *, limit: int) -> list[ReplayRecord]:
     """The pipeline's replays, newest first."""
-    return records(
-        tx,
-        ReplayRecord,
-        f"{_REPLAYS} join (select replay_id from replay where pipeline = %s"
-        f" order by replay_id desc limit {limit:d}) as latest on latest.replay_id = r.replay_id"
-        " group by r.replay_id order by r.replay_id desc",
-        (pipeline,),
+    latest = (
+        f"select replay_id from replay where pipeline = %s order by replay_id desc limit {limit:d}"
     )
+    which = f"join ({latest}) as latest on latest.replay_id = r.replay_id"
+    return _replays(tx, f"{which} group by r.replay_id order by r.replay_id desc", pipeline)
 
 
 def find_replay_of_run(
@@ -275,68 +261,42 @@ def standing_for(tx: Transaction, batch_id: int) -> list[int]:
     batch = find_batch(tx, batch_id)
     if batch.state is not BatchState.ABANDONED:
         return [batch_id]
-    later = [find_batch(tx, number) for number in _later_in_replay(tx, batch)]
-    if not _cover(later, batch):
-        raise abandoned_error(tx, batch_id)
-    return [number.batch_id for number in later]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReplayTotals:
-    """What the committed batches of a replay have read and found."""
-
-    records: int
-    """Records read."""
-    matched: int
-    """Lines counted."""
-    malformed: int
-    """Records that could not be understood."""
-    continuations: int | None
-    """Unmatched records that begin no line; None where they were not all counted by themselves."""
-    minutes: int
-    """Minutes that they have counted lines for."""
-
-
-def totals_of(tx: Transaction, replay_id: int) -> ReplayTotals:
-    """Totals of the committed batches so far, including ranges that were replaced since."""
-    here = "from batch b join segment s using (batch_id)"
-    which = "where b.replay_id = %s and b.state = 'committed'"
-    found = tx.one(
-        "select sum(s.records) as records, sum(s.matched) as matched,"
-        " sum(s.malformed) as malformed,"
-        " if(count(s.continuations) = count(*), coalesce(sum(s.continuations), 0), null)"
-        f"   as continuations {here} {which}",
-        (replay_id,),
-    )
-    minutes = tx.scalar(
-        f"select count(distinct c.log_time) {here}"
-        f" join `{tables_of_replay(tx, replay_id).contributions}` c using (segment_id) {which}",
-        (replay_id,),
-    )
-    return record(ReplayTotals, found, minutes=minutes)
-
-
-def _later_in_replay(tx: Transaction, batch: Batch) -> list[int]:
-    """Later batches of the same replay that overlap a batch, abandoned ones left out."""
-    return tx.scalars(
+    # Of the same replay, not abandoned, and overlapping.
+    later = tx.scalars(
         "select distinct b.batch_id from segment o join segment s"
         " on s.incarnation_id = o.incarnation_id and s.partition_id = o.partition_id"
         " and s.from_offset < o.until_offset and o.from_offset < s.until_offset"
         " join batch b on b.batch_id = s.batch_id"
         " where o.batch_id = %s and b.replay_id = %s and b.batch_id > %s"
         " and b.state <> 'abandoned' order by b.batch_id",
-        (batch.batch_id, batch.replay_id, batch.batch_id),
+        (batch_id, batch.replay_id, batch_id),
     )
+    counted = [s.range for number in later for s in find_batch(tx, number).segments]
+    wanted = [s.range for s in batch.segments]
+    if join_ranges(counted + wanted, touching=True) != join_ranges(counted, touching=True):
+        raise abandoned_error(tx, batch_id)
+    return later
 
 
-def _cover(others: list[Batch], batch: Batch) -> bool:
-    wide = join_ranges([s.range for other in others for s in other.segments], touching=True)
-    return all(any(_holds(w, s.range) for w in wide) for s in batch.segments)
+def totals_of(tx: Transaction, pipeline: str, replay_id: int) -> Row:
+    """What the committed batches of a replay have read, including ranges that were replaced since.
 
-
-def _holds(outer: OffsetRange, inner: OffsetRange) -> bool:
-    return (
-        outer.partition == inner.partition
-        and outer.from_offset <= inner.from_offset
-        and inner.until_offset <= outer.until_offset
+    Returns:
+        ``records``, ``matched`` and ``malformed``; ``continuations``, None where they were not all
+        counted by themselves; ``minutes`` that they have counted lines for.
+    """
+    here = "from batch b join segment s using (batch_id)"
+    which = "where b.replay_id = %s and b.state = 'committed'"
+    found = tx.one(
+        "select coalesce(sum(s.records), 0) as records, coalesce(sum(s.matched), 0) as matched,"
+        " coalesce(sum(s.malformed), 0) as malformed,"
+        " if(count(s.continuations) = count(*), coalesce(sum(s.continuations), 0), null)"
+        f"   as continuations {here} {which}",
+        (replay_id,),
     )
+    minutes = tx.scalar(
+        f"select count(distinct c.log_time) {here}"
+        f" join `{tables_of(tx, pipeline).contributions}` c using (segment_id) {which}",
+        (replay_id,),
+    )
+    return {key: None if n is None else int(n) for key, n in {**found, "minutes": minutes}.items()}

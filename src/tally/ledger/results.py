@@ -3,7 +3,7 @@
 Changes nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -74,31 +74,6 @@ def result_rows(
     return [result_row(tables, row) for row in rows]
 
 
-def lines_by_minute(tx: Transaction, tables: Tables, *, last: int | None = None) -> dict[str, int]:
-    """Lines by minute, ``YYYY-MM-DD HH:MM``, whatever their labels; oldest first.
-
-    Args:
-        tx: An open transaction.
-        tables: The pipeline's tables.
-        last: How many of the latest minutes; all when None.
-    """
-    found: dict[str, int] = {}
-    for row in result_rows(tx, tables, last=last):
-        minute = row.log_time[: len("YYYY-MM-DD HH:MM")]
-        found[minute] = found.get(minute, 0) + row.log_count
-    return found
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bucket:
-    """Lines of the result in equal steps of time."""
-
-    first_minute: datetime
-    """Its first minute, on the lines' own clock."""
-    lines: int
-    """Lines of all its minutes."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
     """How lines of a minute were counted, where that is special."""
@@ -109,16 +84,6 @@ class Mark:
     """Whether a replay has counted some of them."""
     outdated: bool
     """Whether some were counted under other rules than today's."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Marks:
-    """The marked minutes of a span."""
-
-    found: list[Mark]
-    """In order of minutes."""
-    since: datetime | None
-    """The minute from which on it is known; None for the whole span."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,8 +117,11 @@ def latest_minute(
     return latest
 
 
-def buckets(tx: Transaction, tables: Tables, span: Span, step: timedelta) -> list[Bucket]:
-    """The lines of a span in steps that begin with its first minute; empty ones left out."""
+def buckets(tx: Transaction, tables: Tables, span: Span, step: timedelta) -> dict[datetime, int]:
+    """The lines of a span in steps that begin with its first minute, by the first minute of each.
+
+    In order; steps without a line are left out.
+    """
     first, seconds = span[0], int(step.total_seconds())
     found = tx.pairs(
         f"select timestampdiff(second, %s, `{TIME}`) div {seconds:d} as `bucket$`,"
@@ -161,10 +129,7 @@ def buckets(tx: Transaction, tables: Tables, span: Span, step: timedelta) -> lis
         f" where `{TIME}` >= %s and `{TIME}` < %s group by `bucket$` order by `bucket$`",
         (first, *span),
     )
-    return [
-        Bucket(first_minute=first + int(number) * step, lines=int(lines))
-        for number, lines in found.items()
-    ]
+    return {first + int(number) * step: int(lines) for number, lines in found.items()}
 
 
 MARKED_BATCHES_MAX: Final = 1_000
@@ -172,7 +137,9 @@ MARKED_ROWS_MAX: Final = 8_000
 """Bounds of what is looked through for marks."""
 
 
-def marks(tx: Transaction, tables: Tables, pipeline: str, fingerprint: str, span: Span) -> Marks:
+def marks(
+    tx: Transaction, tables: Tables, pipeline: str, fingerprint: str, span: Span
+) -> tuple[list[Mark], datetime | None]:
     """The minutes of a span that a replay or other rules have counted.
 
     Nearly always few batches are replays or under other rules: then their contributions are read.
@@ -184,57 +151,58 @@ def marks(tx: Transaction, tables: Tables, pipeline: str, fingerprint: str, span
         pipeline: The pipeline.
         fingerprint: Of today's rules (:func:`tally.aggregates.aggregate.fingerprint`).
         span: The minutes.
+
+    Returns:
+        The marks in order, and the minute from which on they are known; None for the whole span.
     """
     special = _special_batches(tx, pipeline, fingerprint)
-    if special is not None and (found := _marks_of(tx, tables, special, span)) is not None:
-        return Marks(found=found, since=None)
-    since = _marked_since(tx, tables, span)
-    known = (since or span[0], span[1])
-    return Marks(found=_marks_in(tx, tables, pipeline, fingerprint, known), since=since)
-
-
-def _special_batches(
-    tx: Transaction, pipeline: str, fingerprint: str
-) -> dict[int, tuple[bool, bool]] | None:
-    """The batches that are replays, or under other rules, and which of both; None for too many."""
-    limit = f"limit {MARKED_BATCHES_MAX + 1:d}"
+    # By the key of each segment's contributions, or by that of the minutes.
+    hint, since, of_which = "straight_join", None, "s.batch_id in %s"
+    if not special:
+        return [], None
+    if len(special) > MARKED_BATCHES_MAX or _has_many_rows(tx, tables, special, span):
+        since = _marked_since(tx, tables, span)
+        span = (since or span[0], span[1])
+        hint, of_which = "", "(b.kind = 'replay' or b.format_fingerprint <> %s)"
     rows = tx.rows(
-        "(select batch_id, 1 as is_replayed, format_fingerprint <> %s as is_outdated from batch"
-        f" where pipeline = %s and kind = 'replay' and state = 'committed' {limit})"
-        " union all (select batch_id, 0, 1 from batch"
-        f" where pipeline = %s and format_fingerprint < %s and kind = 'ingest' {limit})"
-        " union all (select batch_id, 0, 1 from batch"
-        f" where pipeline = %s and format_fingerprint > %s and kind = 'ingest' {limit})",
-        (fingerprint, pipeline, pipeline, fingerprint, pipeline, fingerprint),
+        f"select {hint} c.`{TIME}` as minute, max(b.kind = 'replay') as replayed,"
+        " max(b.format_fingerprint <> %s) as outdated"
+        f" from batch b join segment s using (batch_id)"
+        f" join `{tables.contributions}` c using (segment_id)"
+        f" where c.`{TIME}` >= %s and c.`{TIME}` < %s and s.state = 'live' and b.pipeline = %s"
+        f" and {of_which} group by c.`{TIME}` order by c.`{TIME}`",
+        (fingerprint, *span, pipeline, special if hint else fingerprint),
     )
-    if len(rows) > MARKED_BATCHES_MAX:
-        return None
-    return {row["batch_id"]: (bool(row["is_replayed"]), bool(row["is_outdated"])) for row in rows}
+    found = [
+        Mark(minute=row["minute"], replayed=bool(row["replayed"]), outdated=bool(row["outdated"]))
+        for row in rows
+    ]
+    return found, since
 
 
-def _marks_of(
-    tx: Transaction, tables: Tables, batches: Mapping[int, tuple[bool, bool]], span: Span
-) -> list[Mark] | None:
-    """The marks that some batches make; None when they have too many contributions."""
-    if not batches:
-        return []
-    rows = tx.rows(
-        f"select straight_join s.batch_id, c.`{TIME}` as minute from segment s"
+def _special_batches(tx: Transaction, pipeline: str, fingerprint: str) -> list[int]:
+    """The batches that are replays or under other rules; of many some more than are looked at."""
+    limit = f"limit {MARKED_BATCHES_MAX + 1:d}"
+    return tx.scalars(
+        "(select batch_id from batch"
+        f" where pipeline = %s and kind = 'replay' and state = 'committed' {limit})"
+        " union all (select batch_id from batch"
+        f" where pipeline = %s and format_fingerprint < %s and kind = 'ingest' {limit})"
+        " union all (select batch_id from batch"
+        f" where pipeline = %s and format_fingerprint > %s and kind = 'ingest' {limit})",
+        (pipeline, pipeline, fingerprint, pipeline, fingerprint),
+    )
+
+
+def _has_many_rows(tx: Transaction, tables: Tables, batch_ids: Sequence[int], span: Span) -> bool:
+    """Whether batches have more contributions in a span than are looked through."""
+    return tx.exists(
+        f"select straight_join 1 from segment s"
         f" join `{tables.contributions}` c on c.segment_id = s.segment_id"
         f" where s.batch_id in %s and s.state = 'live' and c.`{TIME}` >= %s and c.`{TIME}` < %s"
-        f" limit {MARKED_ROWS_MAX + 1:d}",
-        (list(batches), *span),
+        f" limit 1 offset {MARKED_ROWS_MAX:d}",
+        (batch_ids, *span),
     )
-    if len(rows) > MARKED_ROWS_MAX:
-        return None
-    found: dict[datetime, tuple[bool, bool]] = {}
-    for row in rows:
-        before, mark = found.get(row["minute"], (False, False)), batches[row["batch_id"]]
-        found[row["minute"]] = (before[0] or mark[0], before[1] or mark[1])
-    return [
-        Mark(minute=minute, replayed=replayed, outdated=outdated)
-        for minute, (replayed, outdated) in sorted(found.items())
-    ]
 
 
 def _marked_since(tx: Transaction, tables: Tables, span: Span) -> datetime | None:
@@ -247,30 +215,6 @@ def _marked_since(tx: Transaction, tables: Tables, span: Span) -> datetime | Non
     ).values()
     # Of the first minute some may be missing.
     return None if found < MARKED_ROWS_MAX else since + timedelta(minutes=1)
-
-
-def _marks_in(
-    tx: Transaction, tables: Tables, pipeline: str, fingerprint: str, span: Span
-) -> list[Mark]:
-    """The marks that the contributions of a span make."""
-    rows = tx.rows(
-        f"select c.`{TIME}` as minute, max(b.kind = 'replay') as is_replayed,"
-        " max(b.format_fingerprint <> %s) as is_outdated"
-        " from segment s join batch b using (batch_id)"
-        f" join `{tables.contributions}` c using (segment_id)"
-        f" where c.`{TIME}` >= %s and c.`{TIME}` < %s and s.state = 'live' and b.pipeline = %s"
-        " and (b.kind = 'replay' or b.format_fingerprint <> %s)"
-        f" group by c.`{TIME}` order by c.`{TIME}`",
-        (fingerprint, *span, pipeline, fingerprint),
-    )
-    return [
-        Mark(
-            minute=row["minute"],
-            replayed=bool(row["is_replayed"]),
-            outdated=bool(row["is_outdated"]),
-        )
-        for row in rows
-    ]
 
 
 PARTS_MAX: Final = 50

@@ -44,9 +44,6 @@ class Understood:
         return self.records - self.continuations
 
 
-NOTHING_READ: Final = Understood()
-
-
 def recently_understood(tx: Transaction, pipeline: str, fingerprint: str, since: int) -> Understood:
     """What the minute batches of the latest twenty plans have read, as far as they follow a rule.
 
@@ -65,8 +62,12 @@ def recently_understood(tx: Transaction, pipeline: str, fingerprint: str, since:
         (pipeline, since, fingerprint),
     )
     if not row["records"]:
-        return NOTHING_READ
-    has_matched = bool(row["matched"]) or _has_matched(tx, pipeline, fingerprint)
+        return Understood()
+    has_matched = row["matched"] > 0 or tx.exists(
+        "select 1 from batch b join segment s using (batch_id) where b.pipeline = %s"
+        " and b.state = 'committed' and b.format_fingerprint = %s and s.matched > 0 limit 1",
+        (pipeline, fingerprint),
+    )
     return record(Understood, row, has_matched=has_matched)
 
 
@@ -123,15 +124,6 @@ def first_recent(tx: Transaction, pipeline: str) -> int:
         (pipeline, RECENT_PLANS * partitions),
     )
     return first or 0
-
-
-def _has_matched(tx: Transaction, pipeline: str, fingerprint: str) -> bool:
-    found = tx.scalar(
-        "select 1 from batch b join segment s using (batch_id) where b.pipeline = %s"
-        " and b.state = 'committed' and b.format_fingerprint = %s and s.matched > 0 limit 1",
-        (pipeline, fingerprint),
-    )
-    return found is not None
 
 
 def records_committed_since(tx: Transaction, pipeline: str, since: datetime) -> int:

@@ -5,7 +5,7 @@ a label are two rows only where the collation distinguishes them.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +13,8 @@ from tally import __version__
 from tally.aggregates.aggregate import LINES, TIME
 from tally.errors import AccessDeniedError, SchemaError
 from tally.ledger.rows import record
-from tally.mysql.transactions import Transaction
+from tally.mysql.connection import is_mariadb
+from tally.mysql.transactions import Database, Row, Transaction
 
 MIGRATION: Final = int(__version__.split(".")[1])
 """The number of the newest migration that this code knows."""
@@ -122,20 +123,10 @@ def read_shape(tx: Transaction, table: str) -> Shape | None:
     )
 
 
-def visible_tables(tx: Transaction, names: Collection[str]) -> set[str]:
-    """Those of some tables that exist and that the user has a right on."""
-    found = tx.scalars(
-        "select table_name from information_schema.tables"
-        " where table_schema = database() and table_name in %s",
-        (tuple(names),),
-    )
-    return set(found)
-
-
 def exact_collation(tx: Transaction) -> str:
     """The server's collation that distinguishes case, accents and trailing blanks."""
-    version = str(tx.scalar("select version()"))
-    return "utf8mb4_nopad_bin" if "mariadb" in version.lower() else "utf8mb4_0900_bin"
+    version = tx.scalar("select version()")
+    return "utf8mb4_nopad_bin" if is_mariadb(version) else "utf8mb4_0900_bin"
 
 
 def why_no_counts(shape: Shape, first: Sequence[str], collation: str) -> str:
@@ -225,21 +216,40 @@ def denied_rights(tx: Transaction, database: str, tables: Mapping[str, Sequence[
             continue  # the table is missing
         some = ", ".join(f"`{name}`" for name in names)
         tries = {
-            "select": ("from", f"select {some} from `{table}` where false"),
-            "insert": (
-                "into",
-                f"insert into `{table}` ({some}) select {some} from `{table}` where false",
-            ),
-            "update": ("", f"update `{table}` set `{names[0]}` = `{names[0]}` where false"),
-            "delete": ("from", f"delete from `{table}` where false"),
+            "select from": f"select {some} from `{table}`",
+            "insert into": f"insert into `{table}` ({some}) select {some} from `{table}`",
+            "update": f"update `{table}` set `{names[0]}` = `{names[0]}`",
+            "delete from": f"delete from `{table}`",
         }
-        for right in tables[table]:
-            word, statement = tries[right]
+        for what, statement in tries.items():
             try:
-                tx.execute(statement)
+                if what.split()[0] in tables[table]:
+                    tx.execute(f"{statement} where false")
             except AccessDeniedError:
-                denied.append(" ".join(filter(None, [right, word, table])))
+                denied.append(f"{what} {table}")
     return denied
+
+
+def server_facts(database: Database) -> Row:
+    """The server's properties that Tally depends on, for ``tally doctor``.
+
+    Returns:
+        ``version``; ``innodb``, whether it is usable; ``session`` and ``server``, the variables by
+        name of Tally's own session and of the server.
+    """
+    with database.transaction() as tx:
+        version = tx.one("select version() as version")
+        engine = tx.scalar("select support from information_schema.engines where engine = 'InnoDB'")
+        session, server = (
+            {
+                # MariaDB before 11.1 has only the old name of the isolation level.
+                name.replace("tx_isolation", "transaction_isolation"): value
+                for name, value in tx.pairs(f"show {scope} variables").items()
+            }
+            for scope in ("session", "global")
+        )
+    usable = engine in {"YES", "DEFAULT"}
+    return {**version, "innodb": usable, "session": session, "server": server}
 
 
 def grants(tx: Transaction) -> list[str]:

@@ -5,19 +5,20 @@ until the last step: new columns have a default, and the switch to the pipeline'
 transaction.
 """
 
+import json
 from dataclasses import replace
 from typing import Final
 
 from tally.aggregates.aggregate import TIME, Aggregate
 from tally.config.names import LABEL_CHARS_MAX, LABELS_MAX, tables_beside
 from tally.config.pipeline import Pipeline
-from tally.config.settings import Settings
 from tally.errors import ConfigError, SchemaError
 from tally.ledger.contributions import copy_shared
 from tally.ledger.line_sets import check_lines
 from tally.ledger.positions import check_owner, lock_pipeline
 from tally.ledger.schema import PRIMARY, exact_collation, read_shape
 from tally.ledger.tables import (
+    OWN_TABLES,
     SHARED_CONTRIBUTIONS,
     SHARED_FOLDED,
     LabelColumn,
@@ -29,11 +30,9 @@ from tally.ledger.tables import (
     check_unowned_beside,
     find_tables,
     listed,
-    recorded_labels,
-    recorded_name,
     tables_of,
 )
-from tally.mysql.transactions import Database, Transaction, table_names
+from tally.mysql.transactions import Database, Transaction
 
 FIRST_RESULT: Final = "error_log"
 """The result table that the migrations create."""
@@ -41,6 +40,7 @@ FIRST_RESULT: Final = "error_log"
 MINUTE_INDEX: Final = "contributions_by_minute"
 """Finds the segments with lines of a minute; the migrations create that of the shared table."""
 
+# Not LIKE the first result table: that one may have labels. Names are validated settings.
 _RESULT: Final = """
     create table if not exists `{table}` (
         log_time datetime not null,
@@ -51,17 +51,12 @@ _RESULT: Final = """
 """
 
 
-def result_tables(settings: Settings) -> set[str]:
-    """The result table of each pipeline."""
-    return {settings.pipeline(name).table for name in settings.pipelines}
-
-
 def create_result_tables(database: Database, tables: set[str]) -> list[str]:
     """Create those result tables that are missing; returns a text for each."""
-    missing = sorted(tables - table_names(database))
-    for table in missing:
-        with database.transaction() as tx:
-            _create_result(tx, table)
+    with database.transaction() as tx:
+        missing = sorted(tables - tx.table_names())
+        for table in missing:
+            tx.execute(_RESULT.format(table=table))
     return [f"table {table}" for table in missing]
 
 
@@ -95,9 +90,13 @@ def prepare_tables(database: Database, pipeline: Pipeline) -> list[str]:
         return []
 
     def create(tx: Transaction) -> None:
-        _create_result(tx, wanted.result)
-        _create_like(tx, wanted.contributions, SHARED_CONTRIBUTIONS)
-        _create_like(tx, wanted.folded, SHARED_FOLDED)
+        tx.execute(_RESULT.format(table=wanted.result))
+        # LIKE keeps one definition, but for the foreign key.
+        for table, like in (
+            (wanted.contributions, SHARED_CONTRIBUTIONS),
+            (wanted.folded, SHARED_FOLDED),
+        ):
+            tx.execute(f"create table if not exists `{table}` like `{like}`")
         for table, key in wanted.whole_keys.items():
             _widen(tx, table, key, wanted)
         _refer_to_segments(tx, wanted.contributions)
@@ -114,9 +113,14 @@ def missing_index(database: Database, pipeline: Pipeline) -> list[str]:
     """
     with database.transaction(read_only=True) as tx:
         tables = find_tables(tx, pipeline.name)
-        if tables is None or not tables.has_own or _has_index(tx, tables.contributions):
+        if tables is None or not tables.has_own:
             return []
-    return [f"index {MINUTE_INDEX} of {tables.contributions}"]
+        there = tx.scalar(
+            "select 1 from information_schema.statistics where table_schema = database()"
+            " and table_name = %s and index_name = %s limit 1",
+            (tables.contributions, MINUTE_INDEX),
+        )
+    return [] if there else [f"index {MINUTE_INDEX} of {tables.contributions}"]
 
 
 def create_index(database: Database, pipeline: Pipeline) -> list[str]:
@@ -127,15 +131,6 @@ def create_index(database: Database, pipeline: Pipeline) -> list[str]:
             table = tables_of(tx, pipeline.name).contributions
             tx.execute(f"alter table `{table}` add key {MINUTE_INDEX} (`{TIME}`)")
     return lacking
-
-
-def _has_index(tx: Transaction, table: str) -> bool:
-    found = tx.scalar(
-        "select 1 from information_schema.statistics where table_schema = database()"
-        " and table_name = %s and index_name = %s limit 1",
-        (table, MINUTE_INDEX),
-    )
-    return found is not None
 
 
 def check_preparation(database: Database, pipeline: Pipeline) -> Tables | None:
@@ -156,7 +151,7 @@ def check_preparation(database: Database, pipeline: Pipeline) -> Tables | None:
         wanted = _changed(tx, pipeline)
         if wanted is not None:
             if before is None or not before.has_own:
-                check_unowned_beside(tx, pipeline.name, pipeline.table)
+                check_unowned_beside(tx, pipeline.name, wanted)
             if wanted != before:
                 check_idle(tx, pipeline.name)
             for table, key in wanted.whole_keys.items():
@@ -184,15 +179,7 @@ def _described(pipeline: Pipeline) -> str:
 def _wanted(before: Tables | None, pipeline: Pipeline) -> Tables:
     """The tables that the configuration asks for; columns of labels that were taken out stay."""
     aggregate = Aggregate.of(pipeline)
-    key = f"pipelines.{pipeline.name}"
-    contributions, folded = tables_beside(pipeline.table)
-    tables = before or Tables(
-        result=pipeline.table,
-        contributions=contributions,
-        folded=folded,
-        measures=aggregate.measures,
-    )
-    check_target(tables, pipeline)
+    tables = before or Tables(result=pipeline.table, measures=aggregate.measures)
     known = {label.column for label in tables.labels}
     added = [column for column in aggregate.columns if column not in known]
     gone = [
@@ -202,58 +189,39 @@ def _wanted(before: Tables | None, pipeline: Pipeline) -> Tables:
     ]
     if added and gone:
         raise ConfigError(
-            f"{key}.labels: {', '.join(gone)} was removed and {', '.join(added)} added, which "
-            "looks like a label that was renamed; its column would keep the old values",
+            f"pipelines.{pipeline.name}.labels: {', '.join(gone)} was removed and "
+            f"{', '.join(added)} added, which looks like a label that was renamed; its column "
+            "would keep the old values",
             next_step="take the label out, tally migrate, then add the other and migrate again",
         )
-    kept = tuple(
-        replace(
-            label,
-            is_used=label.column in aggregate.columns,
-            chars=max(label.chars, aggregate.label_chars)
-            if label.column in aggregate.columns
-            else label.chars,
-        )
-        for label in tables.labels
+    labels = tuple(
+        label._replace(is_used=True, chars=max(label.chars, aggregate.label_chars))
+        if label.column in aggregate.columns
+        else label._replace(is_used=False)
+        for label in (*tables.labels, *(LabelColumn(column, 0) for column in added))
     )
-    new = tuple(LabelColumn(column=column, chars=aggregate.label_chars) for column in added)
-    _check_room(key, kept + new)
-    return replace(tables, contributions=contributions, folded=folded, labels=kept + new)
-
-
-def _check_room(key: str, labels: tuple[LabelColumn, ...]) -> None:
-    """Raise if the labels exceed the limits; columns of removed labels still count."""
     chars = sum(label.chars for label in labels)
     if chars > LABEL_CHARS_MAX or len(labels) > LABELS_MAX:
         raise ConfigError(
-            f"{key}.labels: with the columns of labels that were taken out there would be "
-            f"{len(labels)} of {chars} characters together; {LABELS_MAX} and {LABEL_CHARS_MAX} are "
-            "the most",
+            f"pipelines.{pipeline.name}.labels: with the columns of labels that were taken out "
+            f"there would be {len(labels)} of {chars} characters together; {LABELS_MAX} and "
+            f"{LABEL_CHARS_MAX} are the most",
             next_step="give the pipeline another name and another result_table",
         )
+    contributions, folded = tables_beside(pipeline.table)
+    return replace(tables, contributions=contributions, folded=folded, labels=labels)
 
 
 def _check_indexes(tx: Transaction, table: str, key: tuple[str, ...]) -> None:
     """Raise if another unique index would merge rows that differ in a longer key."""
     shape = read_shape(tx, table)
-    others = {} if shape is None else {n: of for n, of in shape.joining.items() if n != PRIMARY}
-    for name, parts in others.items():
-        if not set(key) <= set(parts):
+    for name, parts in (shape.joining if shape else {}).items():
+        if name != PRIMARY and not set(key) <= set(parts):
             raise SchemaError(
                 f"table {table}: its unique index {name} ({', '.join(parts)}) lets only one row "
                 f"of a minute in; the labels need several",
                 next_step=f"alter table `{table}` drop index `{name}`; then tally migrate",
             )
-
-
-def _create_result(tx: Transaction, table: str) -> None:
-    # Not LIKE the first result table: that one may have labels. The name was validated.
-    tx.execute(_RESULT.format(table=table))
-
-
-def _create_like(tx: Transaction, table: str, shared: str) -> None:
-    # LIKE keeps one definition; the names were validated with the configuration.
-    tx.execute(f"create table if not exists `{table}` like `{shared}`")
 
 
 def _widen(tx: Transaction, table: str, key: tuple[str, ...], wanted: Tables) -> None:
@@ -307,7 +275,8 @@ def _switch(tx: Transaction, pipeline: Pipeline, wanted: Tables) -> None:
     check_idle(tx, pipeline.name)
     if before is not None and not before.has_own:
         copy_shared(tx, before, wanted, pipeline.name)
+    recorded = (wanted.result + OWN_TABLES, json.dumps(wanted.labels), pipeline.measure)
     tx.execute(
         "update pipeline set result_table = %s, labels = %s, measure = %s where pipeline = %s",
-        (recorded_name(wanted), recorded_labels(wanted.labels), pipeline.measure, pipeline.name),
+        (*recorded, pipeline.name),
     )

@@ -8,33 +8,27 @@ its column.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 from tally.aggregates.aggregate import LINES, MEASURES, TIME, Aggregate, Measure
 from tally.config.names import tables_beside
 from tally.config.pipeline import Pipeline
 from tally.errors import ConfigError, SchemaError
 from tally.formatting import plural
-from tally.ledger.schema import exact_collation, read_shape, visible_tables, why_no_counts
-from tally.mysql.transactions import Row, Transaction
+from tally.ledger.schema import exact_collation, read_shape, why_no_counts
+from tally.mysql.transactions import Transaction
 
 SHARED_CONTRIBUTIONS: Final = "segment_count"
 SHARED_FOLDED: Final = "folded_count"
-
-SEGMENT: Final = "segment_id"
-"""What the key of contributions begins with."""
-PIPELINE: Final = "pipeline"
-"""What the key of folded sums begins with."""
 
 OWN_TABLES: Final = "+"
 """Suffix of the result table's name in the ledger when a pipeline has tables of its own. Code from
 before labels existed then finds a table other than the configured one, and refuses to count."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LabelColumn:
-    """A column that holds a label's values."""
+class LabelColumn(NamedTuple):
+    """A column that holds a label's values; the ledger records these values as a list in JSON."""
 
     column: str
     """Its name."""
@@ -77,8 +71,8 @@ class Tables:
         """The columns of the primary key of each table, by the table's name."""
         return {
             self.result: self.keys,
-            self.contributions: (SEGMENT, *self.keys),
-            self.folded: (PIPELINE, *self.keys),
+            self.contributions: ("segment_id", *self.keys),
+            self.folded: ("pipeline", *self.keys),
         }
 
     @property
@@ -110,7 +104,20 @@ def find_tables(tx: Transaction, pipeline: str) -> Tables | None:
         "select result_table, labels, measure, rows_table from pipeline where pipeline = %s",
         (pipeline,),
     )
-    return None if row is None else _tables(row)
+    if row is None:
+        return None
+    result = row["result_table"].removesuffix(OWN_TABLES)
+    tables = Tables(result=result, rows_view=row["rows_table"])
+    if result == row["result_table"]:
+        return tables
+    contributions, folded = tables_beside(result)
+    return replace(
+        tables,
+        contributions=contributions,
+        folded=folded,
+        labels=tuple(LabelColumn(*label) for label in json.loads(row["labels"] or "[]")),
+        measures=MEASURES[row["measure"]],
+    )
 
 
 def tables_to_read(tx: Transaction, pipeline: Pipeline) -> Tables:
@@ -130,13 +137,6 @@ def tables_of(tx: Transaction, pipeline: str) -> Tables:
     return found
 
 
-def tables_of_replay(tx: Transaction, replay_id: int) -> Tables:
-    """The tables that a replay counts into."""
-    return tables_of(
-        tx, tx.scalar("select pipeline from replay where replay_id = %s", (replay_id,))
-    )
-
-
 def check_tables(tx: Transaction, tables: Tables, pipeline: Pipeline) -> None:
     """Raise unless what the configuration counts fits into the tables.
 
@@ -145,22 +145,20 @@ def check_tables(tx: Transaction, tables: Tables, pipeline: Pipeline) -> None:
         SchemaError: A label has no column yet, or one that is too narrow.
     """
     check_result_table(tables.result, pipeline.name, pipeline.table)
-    aggregate = Aggregate.of(pipeline)
+    aggregate, lacking = Aggregate.of(pipeline), ""
     if aggregate.measures and not tables.has_own:
-        check_idle(tx, pipeline.name)
-        raise SchemaError(
-            f"pipeline {pipeline.name} has no tables for its measure yet", next_step="tally migrate"
-        )
-    check_target(tables, pipeline)
-    chars = {label.column: label.chars for label in tables.labels}
-    lacking = [c for c in aggregate.columns if chars.get(c, 0) < aggregate.label_chars]
+        lacking = f"pipeline {pipeline.name} has no tables for its measure yet"
+    else:
+        check_target(tables, pipeline)
+        chars = {label.column: label.chars for label in tables.labels}
+        if narrow := [c for c in aggregate.columns if chars.get(c, 0) < aggregate.label_chars]:
+            lacking = (
+                f"{tables.result} has no column {', '.join(narrow)} of {aggregate.label_chars} "
+                f"characters for pipelines.{pipeline.name}.labels"
+            )
     if lacking:
         check_idle(tx, pipeline.name)
-        raise SchemaError(
-            f"{tables.result} has no column {', '.join(lacking)} of {aggregate.label_chars} "
-            f"characters for pipelines.{pipeline.name}.labels",
-            next_step="tally migrate",
-        )
+        raise SchemaError(lacking, next_step="tally migrate")
 
 
 def check_prepared(tx: Transaction, pipeline: Pipeline) -> None:
@@ -170,14 +168,12 @@ def check_prepared(tx: Transaction, pipeline: Pipeline) -> None:
         ConfigError: The pipeline has counted into another table, or by another measure.
         SchemaError: A table or a label's column is missing.
     """
-    found = find_tables(tx, pipeline.name)
-    tables = found or tables_to_read(tx, pipeline)
+    tables = tables_to_read(tx, pipeline)
     check_result_table(tables.result, pipeline.name, pipeline.table)
-    if found is not None:
-        check_kept(tx, found)
-    if missing := sorted(tables.whole_keys.keys() - visible_tables(tx, tables.whole_keys.keys())):
+    check_kept(tx, tables)
+    if tables.result not in tx.table_names():
         raise SchemaError(
-            f"pipeline {pipeline.name} has no table {', '.join(missing)} yet, or may not read it",
+            f"pipeline {pipeline.name} has no table {tables.result} yet, or may not read it",
             next_step="tally migrate",
         )
     check_tables(tx, tables, pipeline)
@@ -185,8 +181,7 @@ def check_prepared(tx: Transaction, pipeline: Pipeline) -> None:
 
 def check_kept(tx: Transaction, tables: Tables) -> None:
     """Raise if a table of what a pipeline has counted is gone; its result can be made again."""
-    kept = {tables.contributions, tables.folded}
-    if gone := sorted(kept - visible_tables(tx, kept)):
+    if gone := sorted({tables.contributions, tables.folded} - tx.table_names()):
         raise gone_error(gone)
 
 
@@ -199,11 +194,11 @@ def gone_error(tables: Sequence[str]) -> SchemaError:
     )
 
 
-def check_idle(tx: Transaction, pipeline: str, what: str = "labels and measure") -> None:
+def check_idle(tx: Transaction, pipeline: str, what: str = "labels and measure change") -> None:
     """Raise if a batch of a pipeline is open.
 
     Raises:
-        SchemaError: One is, and ``what`` changes between batches only.
+        SchemaError: One is, and ``what`` only between batches.
     """
     found = tx.pairs(
         "select batch_id, replay_id from batch where pipeline = %s and state = 'planned'"
@@ -216,7 +211,7 @@ def check_idle(tx: Transaction, pipeline: str, what: str = "labels and measure")
         again = f"request replay {', '.join(map(str, replays))} again" if replays else "tally run"
         raise SchemaError(
             f"pipeline {pipeline}: {plural(len(ids), 'open batch')}: {', '.join(map(str, ids))}; "
-            f"{what} change{'' if ' and ' in what else 's'} between batches",
+            f"{what} between batches",
             next_step=f"{abandon}, then tally migrate, then {again}: nothing is lost",
         )
 
@@ -268,15 +263,14 @@ def check_unowned(tx: Transaction, pipeline: str, result_table: str) -> None:
         )
 
 
-def check_unowned_beside(tx: Transaction, pipeline: str, result_table: str) -> None:
+def check_unowned_beside(tx: Transaction, pipeline: str, wanted: Tables) -> None:
     """Raise unless a pipeline may have tables of its own beside its result table.
 
     Raises:
         ConfigError: A table of such a name exists and is another, or has rows.
     """
-    contributions, folded = tables_beside(result_table)
-    for table, first in ((contributions, SEGMENT), (folded, PIPELINE)):
-        if wrong := _why_not_free(tx, table, (first, TIME)):
+    for table in (wanted.contributions, wanted.folded):
+        if wrong := _why_not_free(tx, table, wanted.whole_keys[table][:2]):
             raise ConfigError(
                 f"pipelines.{pipeline}: its labels or its measure need a table {table}, which "
                 f"exists and {wrong}",
@@ -292,34 +286,5 @@ def _why_not_free(tx: Transaction, table: str, first: tuple[str, ...]) -> str:
     if wrong := why_no_counts(shape, first, exact_collation(tx)):
         return wrong
     # The name was validated with the configuration.
-    has_rows = tx.scalar(f"select 1 from `{table}` limit 1") is not None
+    has_rows = tx.exists(f"select 1 from `{table}` limit 1")
     return "has rows that the ledger knows nothing of" if has_rows else ""
-
-
-def recorded_name(tables: Tables) -> str:
-    """The result table's name as the ledger records it, with its suffix."""
-    return tables.result + (OWN_TABLES if tables.has_own else "")
-
-
-def recorded_labels(labels: Sequence[LabelColumn]) -> str:
-    """Label columns as the ledger records them, in JSON."""
-    return json.dumps([[label.column, label.chars, label.is_used] for label in labels])
-
-
-def _tables(row: Row) -> Tables:
-    name: str = row["result_table"]
-    if not name.endswith(OWN_TABLES):
-        return Tables(result=name, rows_view=row["rows_table"])
-    result = name.removesuffix(OWN_TABLES)
-    contributions, folded = tables_beside(result)
-    return Tables(
-        result=result,
-        contributions=contributions,
-        folded=folded,
-        labels=tuple(
-            LabelColumn(column=column, chars=chars, is_used=is_used)
-            for column, chars, is_used in json.loads(row["labels"] or "[]")
-        ),
-        measures=MEASURES[row["measure"]],
-        rows_view=row["rows_table"],
-    )

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from tally.context import Context
-from tally.ledger.decisions import LossRecord, accept_losses, find_losses, keep_blocked
+from tally.ledger import decisions
+from tally.ledger.decisions import LossRecord, find_losses
 from tally.ledger.positions import lock_pipeline
 from tally.mysql.transactions import Transaction
 
@@ -68,10 +69,10 @@ def decide_losses(
         UsageError: One of them has grown, or was decided meanwhile. Nothing is changed.
     """
     pipeline = ctx.settings.pipeline(seen.pipeline)
-    decide = accept_losses if accept else keep_blocked
 
     def work(tx: Transaction) -> None:
         lock_pipeline(tx, pipeline.name, pipeline.table)
-        decide(tx, pipeline.name, seen.losses, by=ctx.requester.name, reason=reason)
+        by = ctx.requester.name
+        decisions.decide_losses(tx, pipeline.name, seen.losses, accept=accept, by=by, reason=reason)
 
     ctx.database.run(work, dry_run=dry_run)

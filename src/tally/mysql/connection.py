@@ -1,14 +1,19 @@
-"""Opening a connection to MySQL; no other module does.
+"""Connections to MySQL: which servers are supported, opening a connection, and a pool of them.
 
 A connection belongs to one transaction at a time and never reconnects by itself: PyMySQL does so
 only in a ``ping`` that asks for it, and none does. A transaction that has lost its connection is
 therefore rolled back as a whole.
 """
 
+import re
 import ssl
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pymysql
 from pymysql.converters import conversions, escape_datetime
@@ -17,6 +22,20 @@ from pymysql.cursors import DictCursor
 from tally.config.servers import MySQLSettings, key_of, trusting
 from tally.mysql.errors import our_errors
 
+Connection: TypeAlias = "pymysql.Connection[Any]"  # generic for the type checker alone
+
+OLDEST_MYSQL: Final = (8, 0, 17)
+"""The first MySQL with the collation ``utf8mb4_0900_bin``, which distinguishes labels' values. It
+enforces CHECK constraints, which the ledger relies on, since 8.0.16."""
+
+OLDEST_MARIADB: Final = (10, 6, 0)
+"""The first MariaDB whose DDL is atomic, so that a migration can be run again after a crash of the
+server. It enforces CHECK constraints since 10.2."""
+
+MYSQL_NEEDED: Final = f"MySQL {'.'.join(map(str, OLDEST_MYSQL))} or newer"
+SERVER_NEEDED: Final = (
+    f"{MYSQL_NEEDED}, or MariaDB {'.'.join(map(str, OLDEST_MARIADB[:2]))} or newer"
+)
 # How long a connection may be idle inside a transaction, as a multiple of the lock wait timeout. A
 # process that was stopped in its commit must not keep locks for MySQL's default of eight hours.
 _IDLE_IN_LOCK_WAITS: Final = 3
@@ -25,8 +44,28 @@ _IDLE_IN_LOCK_WAITS: Final = 3
 # from the audit.
 _ALL_ROWS: Final = 2**64 - 1
 
+IDLE_MAX_S: Final = 15.0
+"""Seconds after which an idle connection of a pool is not used again."""
+_IDLE_CONNECTIONS_MAX: Final = 4
 
-def connect(settings: MySQLSettings, **options: Any) -> "pymysql.Connection[Any]":
+
+def is_mariadb(version: str) -> bool:
+    """Whether a server is MariaDB; ``version`` is what ``select version()`` returns."""
+    return "mariadb" in version.lower()
+
+
+def is_supported(version: str) -> bool:
+    """Whether a server of this version is supported.
+
+    Args:
+        version: As ``select version()`` returns it: ``8.0.36-0ubuntu1``, ``11.4.5-MariaDB-log``.
+    """
+    found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    oldest = OLDEST_MARIADB if is_mariadb(version) else OLDEST_MYSQL
+    return found is not None and tuple(map(int, found.groups())) >= oldest
+
+
+def connect(settings: MySQLSettings, **options: Any) -> Connection:
     """A connection with Tally's session settings.
 
     Args:
@@ -68,21 +107,16 @@ def _in_utc(moment: datetime, mapping: Any = None) -> str:
     return escape_datetime(moment.astimezone(UTC) if moment.tzinfo else moment, mapping)
 
 
-def connect_to_read(settings: MySQLSettings) -> "pymysql.Connection[Any]":
+def connect_to_read(settings: MySQLSettings) -> Connection:
     """A connection on which the server ends each query after ``statement_timeout_s``."""
-    connection = connect(
-        settings,
-        # The server's answer that it has ended a query must still arrive.
-        read_timeout=settings.statement_timeout_s * 2,
-    )
     seconds = settings.statement_timeout_s
-    version = str(connection.get_server_info())  # type: ignore[no-untyped-call]
-    is_mariadb = "mariadb" in version.lower()
-    limit = f"max_statement_time = {seconds}"
+    # The server's answer that it has ended a query must still arrive.
+    connection = connect(settings, read_timeout=seconds * 2)
+    limit = f"max_execution_time = {seconds * 1000}"
+    if is_mariadb(str(connection.get_server_info())):  # type: ignore[no-untyped-call]
+        limit = f"max_statement_time = {seconds}"
     with our_errors(section=settings.section), connection.cursor() as cursor:
-        cursor.execute(
-            f"set session {limit if is_mariadb else f'max_execution_time = {seconds * 1000}'}"
-        )
+        cursor.execute(f"set session {limit}")
     return connection
 
 
@@ -126,3 +160,58 @@ def _tls_options(settings: MySQLSettings) -> dict[str, Any]:
         return {"ssl": trusting(settings.ssl_ca, key_of(settings.section, "ssl_ca"))}
     # Without any option PyMySQL encrypts when the server offers it.
     return {"ssl_disabled": True} if settings.tls == "disabled" else {}
+
+
+class ConnectionPool:
+    """Opens connections to read with, and uses some of those that are given back again.
+
+    A login costs as much as several queries. An idle connection is pinged before it is used, as the
+    server may have closed it. From any thread.
+
+    Args:
+        clock: Seconds that only go on.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._idle: deque[tuple[float, MySQLSettings, Connection]] = deque()
+        self._of: dict[int, MySQLSettings] = {}
+
+    def open(self, settings: MySQLSettings) -> Connection:
+        """An idle connection with these settings that still answers, or else a new one.
+
+        Raises:
+            TallyError: As :func:`connect_to_read`.
+        """
+        while True:
+            try:
+                since, known, connection = self._idle.pop()
+            except IndexError:
+                connection = connect_to_read(settings)
+                break
+            if known == settings and self._clock() - since < IDLE_MAX_S and _answers(connection):
+                break
+            _end(connection)
+        self._of[id(connection)] = settings
+        return connection
+
+    def close(self, connection: Connection) -> None:
+        """Keep a connection that was given back, or close it."""
+        settings = self._of.pop(id(connection), None)
+        if settings is None or not connection.open or len(self._idle) >= _IDLE_CONNECTIONS_MAX:
+            _end(connection)
+            return
+        self._idle.append((self._clock(), settings, connection))
+
+
+def _answers(connection: Connection) -> bool:
+    try:
+        connection.ping(reconnect=False)
+    except (pymysql.err.Error, OSError):
+        return False
+    return True
+
+
+def _end(connection: Connection) -> None:
+    with suppress(pymysql.err.Error, OSError):  # it is broken already
+        connection.close()

@@ -22,27 +22,14 @@ from tally.errors import (
     TransactionRetryError,
 )
 
-# MySQL's error numbers that PyMySQL has no name for.
-_ACCESS_DENIED_NO_PASSWORD: Final = 1698
-_READ_ONLY_TRANSACTION: Final = 1792
-_ROLLED_BACK_BY_GROUP: Final = 3101
-_READ_ONLY_MODE: Final = 1836
-_CONNECTION_KILLED: Final = 1927  # MariaDB
-_CLIENT_TIMED_OUT: Final = 4031
-_QUERY_TIMED_OUT: Final = 3024
-_STATEMENT_TIMED_OUT: Final = 1969  # MariaDB
-
 _KEY: Final = re.compile(r"\bmysql\.(\w+)")
-_LOGIN_REFUSED: Final = (ER.ACCESS_DENIED_ERROR, _ACCESS_DENIED_NO_PASSWORD)
+_LOGIN_REFUSED: Final = (ER.ACCESS_DENIED_ERROR, 1698)  # the latter without a password
 
-# Our error and its next step for MySQL's error numbers; all others are StatementErrors.
+# Our error and its next step for MySQL's error numbers; all others are StatementErrors. PyMySQL has
+# no name for those that are numbers here.
 _TRANSLATIONS: Final[Sequence[tuple[tuple[int, ...], type[TallyError], str]]] = (
     (
-        (
-            ER.ACCESS_DENIED_ERROR,
-            ER.DBACCESS_DENIED_ERROR,
-            _ACCESS_DENIED_NO_PASSWORD,
-        ),
+        (*_LOGIN_REFUSED, ER.DBACCESS_DENIED_ERROR),
         AccessDeniedError,
         "check mysql.user, its password and its grants",
     ),
@@ -71,13 +58,14 @@ _TRANSLATIONS: Final[Sequence[tuple[tuple[int, ...], type[TallyError], str]]] = 
             ER.LOCK_DEADLOCK,
             ER.LOCK_WAIT_TIMEOUT,
             ER.TABLE_DEF_CHANGED,  # a table that was rebuilt after the snapshot was taken
-            _ROLLED_BACK_BY_GROUP,
+            3101,  # rolled back by the replication group
         ),
         TransactionRetryError,
         "run it again",
     ),
     (
-        (ER.OPTION_PREVENTS_STATEMENT, _READ_ONLY_TRANSACTION, _READ_ONLY_MODE),
+        # By an option of the server, in a transaction, and InnoDB's read-only mode.
+        (ER.OPTION_PREVENTS_STATEMENT, 1792, 1836),
         MySQLUnavailableError,
         "wait for the fail-over to end, or point mysql.host at the writable server",
     ),
@@ -93,7 +81,7 @@ _TRANSLATIONS: Final[Sequence[tuple[tuple[int, ...], type[TallyError], str]]] = 
         "give the result table a wider column: docs/runbook.md, count-overflow",
     ),
     (
-        (_QUERY_TIMED_OUT, _STATEMENT_TIMED_OUT),
+        (3024, 1969),  # the limit of a query's time in MySQL, of a statement's in MariaDB
         StatementError,
         "ask for less at once: a shorter span, one batch or one partition",
     ),
@@ -104,12 +92,9 @@ _TRANSLATIONS: Final[Sequence[tuple[tuple[int, ...], type[TallyError], str]]] = 
     ),
     (
         (
-            CR.CR_CONNECTION_ERROR,
             CR.CR_CONN_HOST_ERROR,
-            CR.CR_UNKNOWN_HOST,
             CR.CR_SERVER_GONE_ERROR,
             CR.CR_SERVER_LOST,
-            CR.CR_SERVER_LOST_EXTENDED,
             ER.CON_COUNT_ERROR,
             ER.HOST_IS_BLOCKED,
             ER.SERVER_SHUTDOWN,
@@ -121,8 +106,8 @@ _TRANSLATIONS: Final[Sequence[tuple[tuple[int, ...], type[TallyError], str]]] = 
             ER.NET_WRITE_INTERRUPTED,
             ER.QUERY_INTERRUPTED,
             ER.ERROR_DURING_COMMIT,
-            _CONNECTION_KILLED,
-            _CLIENT_TIMED_OUT,
+            1927,  # the connection was killed, in MariaDB
+            4031,  # the client was idle for too long
         ),
         MySQLUnavailableError,
         "",

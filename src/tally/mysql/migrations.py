@@ -19,7 +19,7 @@ from tally.config.servers import MySQLSettings
 from tally.errors import AccessDeniedError, MySQLUnavailableError, SchemaError, StatementError
 from tally.mysql.connection import connect
 from tally.mysql.errors import translate
-from tally.mysql.transactions import Database, table_names
+from tally.mysql.transactions import Database
 from tally.packaged import packaged
 
 LOCK_NAME: Final = "tally_migrate"
@@ -137,8 +137,8 @@ def _forget_interrupted_start(database: Database) -> None:
     try:
         with database.transaction() as tx:
             tx.execute(f"create table if not exists {YOYO_PROBE}rights (id int)")
-        tables = table_names(database)
         with database.transaction() as tx:
+            tables = tx.table_names()
             for table in sorted(name for name in tables if name.startswith(YOYO_PROBE)):
                 tx.execute(f"drop table `{table}`")
             if not (half := tables & YOYO_TABLES):

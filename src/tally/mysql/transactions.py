@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 import pymysql
 from pymysql.cursors import DictCursor, SSDictCursor
@@ -13,12 +13,11 @@ from pymysql.cursors import DictCursor, SSDictCursor
 from tally.clock import Clock
 from tally.config.servers import MySQLSettings
 from tally.errors import MySQLUnavailableError, OutcomeUnknownError, TransactionRetryError
-from tally.mysql.connection import connect
+from tally.mysql.connection import Connection, connect
 from tally.mysql.errors import CommitUnansweredError, our_errors, translate
 
 Row = dict[str, Any]
 Parameters = Sequence[Any]
-Connection: TypeAlias = "pymysql.Connection[Any]"  # generic for the type checker alone
 T = TypeVar("T")
 
 TRANSACTION_TRIES: Final = 5
@@ -57,16 +56,12 @@ class Transaction:
         with self._executed(statement, parameters) as cursor:
             return int(cursor.rowcount)
 
-    def insert(self, statement: str, parameters: Parameters) -> int:
-        """Insert one row; returns its auto-increment key."""
-        with self._executed(statement, parameters) as cursor:
-            return int(cursor.lastrowid)
-
     def insert_row(self, table: str, **values: Any) -> int:
         """Insert one row of values by column; returns its auto-increment key."""
         marks = ", ".join(["%s"] * len(values))
         statement = f"insert into {table} ({', '.join(values)}) values ({marks})"
-        return self.insert(statement, tuple(values.values()))
+        with self._executed(statement, tuple(values.values())) as cursor:
+            return int(cursor.lastrowid)
 
     def insert_many(
         self, statement: str, rows: Iterable[Parameters], *, at_once: int = ROWS_PER_INSERT
@@ -109,6 +104,10 @@ class Transaction:
         row = self.row(statement, parameters)
         return None if row is None else next(iter(row.values()))
 
+    def exists(self, statement: str, parameters: Parameters = ()) -> bool:
+        """Whether a query has a row."""
+        return self.row(statement, parameters) is not None
+
     def scalars(self, statement: str, parameters: Parameters = ()) -> list[Any]:
         """The first column of each row."""
         return [next(iter(row.values())) for row in self.rows(statement, parameters)]
@@ -121,6 +120,13 @@ class Transaction:
         """Rows of a query as they arrive, in bounded memory; read all before the next call."""
         with self._executed(statement, parameters, SSDictCursor) as cursor:
             yield from cursor.fetchall_unbuffered()
+
+    def table_names(self) -> set[str]:
+        """Names of the tables in the database that the user has a right on."""
+        statement = (
+            "select table_name from information_schema.tables where table_schema = database()"
+        )
+        return set(self.scalars(statement))
 
     def keep_streams_open(self, seconds: int) -> None:
         """Let the server wait so long with rows of :meth:`stream` that are not taken yet."""
@@ -200,7 +206,8 @@ class Database:
             else:
                 _roll_back(connection)
         finally:
-            self._give_back(connection)
+            with suppress(pymysql.err.Error, OSError):  # it is broken already
+                self.close(connection)
 
     def run(self, work: Callable[[Transaction], T], *, dry_run: bool = False) -> T:
         """Run ``work`` in a transaction, again from its start when MySQL rolled it back.
@@ -305,22 +312,6 @@ class Database:
                 if self.clock.monotonic() > deadline:
                     raise
                 self.clock.sleep(_SHORT_WAIT_S)
-
-    def _give_back(self, connection: Connection) -> None:
-        # A connection that cannot be closed is broken already.
-        with suppress(pymysql.err.Error, OSError):
-            self.close(connection)
-
-
-def table_names(database: Database) -> set[str]:
-    """Names of the tables in the database."""
-    with database.transaction(read_only=True) as tx:
-        return set(
-            tx.scalars(
-                "select table_name from information_schema.tables where table_schema = %s",
-                (database.settings.database,),
-            )
-        )
 
 
 def _commit(connection: Connection) -> None:

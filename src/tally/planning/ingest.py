@@ -16,6 +16,7 @@ from tally.model import (
     LossCause,
     OffsetRange,
     PartitionSnapshot,
+    PlannedSegment,
     Position,
     Segment,
     TopicPartition,
@@ -255,7 +256,7 @@ def _held_partitions(
 
 
 def unreadable(
-    segments: Sequence[Segment], kafka: KafkaSnapshot, *, still_held: bool = True
+    segments: Sequence[PlannedSegment], kafka: KafkaSnapshot, *, still_held: bool = True
 ) -> tuple[str, ...]:
     """Why Kafka cannot serve what was planned; empty when it can.
 

@@ -8,7 +8,7 @@ from tally.aggregates.aggregate import fingerprint
 from tally.context import Context
 from tally.errors import UsageError
 from tally.ledger import results as ledger
-from tally.ledger.results import Bucket, MinutePart
+from tally.ledger.results import Mark, MinutePart
 from tally.ledger.tables import tables_to_read
 
 MINUTE: Final = timedelta(minutes=1)
@@ -24,9 +24,13 @@ _BARS_MAX: Final = 400
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BarView(Bucket):
+class BarView:
     """Lines of some minutes, one after another, and how they were counted."""
 
+    first_minute: datetime
+    """The first of them, on the lines' own clock."""
+    lines: int
+    """Lines of all of them."""
     replayed: bool
     """Whether a replay has counted lines of them."""
     outdated: bool
@@ -117,30 +121,28 @@ def minutes(
         latest = ledger.latest_minute(tx, tables, ahead)
         newest = ledger.latest_minute(tx, tables)
         bars: list[BarView] = []
-        marks, step = ledger.Marks(found=[], since=None), MINUTE
+        marks: list[Mark] = []
+        since, step = None, MINUTE
         shown = _shown(span, first, last or latest)
         if shown is not None:
             step = next((s for s in _STEPS if (shown[1] - shown[0]) / s <= _BARS_MAX), _STEPS[-1])
-            marks = ledger.marks(tx, tables, pipeline.name, fingerprint(pipeline), shown)
-            bar_of = {m.minute: m.minute - (m.minute - shown[0]) % step for m in marks.found}
-            replayed = {bar_of[mark.minute] for mark in marks.found if mark.replayed}
-            outdated = {bar_of[mark.minute] for mark in marks.found if mark.outdated}
+            marks, since = ledger.marks(tx, tables, pipeline.name, fingerprint(pipeline), shown)
+            bar_of = {m.minute: m.minute - (m.minute - shown[0]) % step for m in marks}
+            replayed = {bar_of[mark.minute] for mark in marks if mark.replayed}
+            outdated = {bar_of[mark.minute] for mark in marks if mark.outdated}
             bars = [
                 BarView(
-                    first_minute=(at := bucket.first_minute),
-                    lines=bucket.lines,
-                    replayed=at in replayed,
-                    outdated=at in outdated,
+                    first_minute=at, lines=lines, replayed=at in replayed, outdated=at in outdated
                 )
-                for bucket in ledger.buckets(tx, tables, shown, step)
+                for at, lines in ledger.buckets(tx, tables, shown, step).items()
             ]
     return MinutesView(
         first_minute=shown[0] if shown else None,
         until_minute=shown[1] if shown else None,
         step_minutes=step // MINUTE,
         bars=tuple(bars),
-        outdated=tuple(mark.minute for mark in marks.found if mark.outdated),
-        marked_since=marks.since,
+        outdated=tuple(mark.minute for mark in marks if mark.outdated),
+        marked_since=since,
         latest_minute=latest,
         ahead_minute=None if newest == latest else newest,
     )
@@ -160,7 +162,7 @@ def minute(ctx: Context, pipeline: str, moment: datetime) -> MinuteView:
         return MinuteView(
             pipeline=pipeline,
             minute=moment,
-            lines=sum(bucket.lines for bucket in here),
+            lines=sum(here.values()),
             parts=tuple(ledger.parts_of_minute(tx, tables, pipeline, moment)),
             folded_lines=ledger.folded_lines(tx, tables, pipeline, moment),
         )

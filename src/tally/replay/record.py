@@ -133,7 +133,9 @@ def request_replay(ctx: Context, preview: Preview, *, reason: str) -> Requested:
             preview.plan,
             generation_ids(known),
             requester,
-            replays.Asked(request=preview.request, digest=preview.digest, reason=reason),
+            request=preview.request[:1000],
+            request_digest=preview.digest,
+            reason=reason,
         )
         return Requested(replay_id, tuple(batches.find_batches(tx, batch_ids)))
 

@@ -15,7 +15,7 @@ from tally.counting.run import run_batches, together
 from tally.errors import FencedError, ReplayRefusedError
 from tally.ledger import batches, positions, replays
 from tally.ledger.replacements import Changes, changes_of
-from tally.ledger.replays import ReplayRecord, totals_of
+from tally.ledger.replays import ReplayRecord
 from tally.model import BatchState, ReplayState
 from tally.mysql.transactions import Transaction
 from tally.replay.preview import generation_ids, other_generations, plan_against, snapshot_of
@@ -201,9 +201,10 @@ def replay_outcome(ctx: Context, replay_id: int, *, with_changes: bool = True) -
         UnknownReplayError: The ledger has no replay with this id.
     """
     with ctx.database.transaction(read_only=True) as tx:
+        found = replays.find_replay(tx, replay_id)
         return view_of(
             ReplayOutcome,
-            replays.find_replay(tx, replay_id),
-            totals_of(tx, replay_id),
-            changes=changes_of(tx, replay_id) if with_changes else None,
+            found,
+            **replays.totals_of(tx, found.pipeline, replay_id),
+            changes=changes_of(tx, found.pipeline, replay_id) if with_changes else None,
         )

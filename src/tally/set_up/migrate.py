@@ -18,11 +18,10 @@ from tally.ledger.table_changes import (
     missing_index,
     missing_tables,
     prepare_tables,
-    result_tables,
 )
 from tally.ledger.tables import check_idle, gone_error
 from tally.mysql import migrations
-from tally.mysql.transactions import Database, table_names
+from tally.mysql.transactions import Database
 
 
 def migrate(database: Database, settings: Settings) -> list[str]:
@@ -87,9 +86,10 @@ def missing(database: Database, settings: Settings) -> list[str]:
         for name in settings.pipelines:
             check_preparation(database, settings.pipeline(name))
     there = {FIRST_RESULT} if lacking else set()  # which comes with the migrations
-    with suppress(SchemaError):  # there may be no database yet
-        there |= table_names(database)
-    lacking += [f"table {table}" for table in sorted(result_tables(settings) - there)]
+    with suppress(SchemaError), database.transaction() as tx:  # there may be no database yet
+        there |= tx.table_names()
+    results = {settings.pipeline(name).table for name in settings.pipelines}
+    lacking += [f"table {table}" for table in sorted(results - there)]
     for name in sorted(settings.pipelines):
         lacking += missing_tables(database, settings.pipeline(name))
         with suppress(SchemaError):  # there is no ledger yet, or an older one
@@ -102,7 +102,8 @@ def _check_kept(database: Database) -> None:
     """Raise if a table of the ledger is gone, or newer code has migrated it."""
     with database.transaction(read_only=True) as tx:
         check_version(tx)
-    if gone := sorted(RESERVED_TABLES - table_names(database)):
+        gone = sorted(RESERVED_TABLES - tx.table_names())
+    if gone:
         raise gone_error(gone)
 
 
@@ -127,7 +128,7 @@ def _prepare_rows(database: Database, settings: Settings, name: str) -> list[str
             keeps = has_lines(tx, name)
             if store.is_moved():
                 # A set that is sealed in the old place could be committed after the move.
-                check_idle(tx, name, "the place of its lines")
+                check_idle(tx, name, "the place of its lines changes")
         store.prepare(has_lines=keeps)
     return lacking
 

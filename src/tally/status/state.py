@@ -12,11 +12,10 @@ from tally.errors import ConfigError, SchemaError
 from tally.kafka.client import Kafka
 from tally.ledger.batches import find_open_ingest
 from tally.ledger.decisions import LossRecord, find_losses
-from tally.ledger.line_sets import NOTHING_UNSHOWN, Unshown, check_lines, unshown
+from tally.ledger.line_sets import Unshown, check_lines, unshown
 from tally.ledger.positions import known_topics
 from tally.ledger.records import BatchRecord, batch_record, last_committed
 from tally.ledger.rules import (
-    NOTHING_READ,
     Understood,
     alternating,
     first_recent,
@@ -61,11 +60,11 @@ class LedgerState:
     """The minute batch that was committed last."""
     losses: tuple[LossRecord, ...] = ()
     """Lost ranges that wait for a decision."""
-    understood: Understood = NOTHING_READ
+    understood: Understood = field(default_factory=Understood)
     """What the latest batches under today's rules have read."""
     alternating: tuple[str, ...] = ()
     """Who has counted the latest batches, where these follow two rules in turn."""
-    unshown: Unshown = NOTHING_UNSHOWN
+    unshown: Unshown = field(default_factory=Unshown)
     """What is committed, and not shown to readers of its lines."""
     unprepared: ErrorView | None = None
     """Why its tables do not hold what the configuration counts; None when they do."""

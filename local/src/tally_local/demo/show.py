@@ -16,10 +16,10 @@ from tally.errors import EXIT_FINDINGS, EXIT_OK, StackError
 from tally.formatting import plural
 from tally.ledger import positions
 from tally.ledger.records import BatchRecord, SegmentRecord, list_batches, segments_of
-from tally.ledger.results import lines_by_minute
+from tally.ledger.results import result_rows
 from tally.ledger.tables import Tables
 from tally.model import BatchState, TopicPartition
-from tally.mysql.transactions import Database
+from tally.mysql.transactions import Database, Transaction
 from tally_local.demo.airflow_api import AirflowApi
 from tally_local.demo.traffic import Traffic
 from tally_local.demo.writer import LineWriter
@@ -213,7 +213,7 @@ def _compare(
     """
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         offsets = positions.current_offsets(tx, pipeline.name)
-        counted = lines_by_minute(tx, Tables(result=pipeline.table))
+        counted = _lines_by_minute(tx, pipeline)
     sent = traffic.lines_before({p.partition: offset for p, offset in offsets.items()})
     expected = {minute: count for minute, count in sent.items() if minute not in before}
     first = min(expected, default="9999")
@@ -224,7 +224,15 @@ def _compare(
 
 def _counted(ctx: Context, pipeline: Pipeline, *, last: int | None = None) -> dict[str, int]:
     with ctx.database.transaction(read_only=True) as tx:
-        return lines_by_minute(tx, Tables(result=pipeline.table), last=last)
+        return _lines_by_minute(tx, pipeline, last=last)
+
+
+def _lines_by_minute(
+    tx: Transaction, pipeline: Pipeline, *, last: int | None = None
+) -> dict[str, int]:
+    """Lines by minute, ``YYYY-MM-DD HH:MM``, oldest first; the demonstration has no labels."""
+    found = result_rows(tx, Tables(result=pipeline.table), last=last)
+    return {row.log_time[: len("YYYY-MM-DD HH:MM")]: row.log_count for row in found}
 
 
 def commit_line(batch: BatchRecord, segments: list[SegmentRecord]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tally.errors import StackError
-from tally.mysql.versions import MYSQL_NEEDED, OLDEST_MYSQL
+from tally.mysql.connection import MYSQL_NEEDED, OLDEST_MYSQL
 from tally.spark.jars import Announce
 from tally_local.stack.apt_packages import AptPackages
 from tally_local.stack.server import SERVERS

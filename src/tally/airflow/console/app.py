@@ -29,7 +29,7 @@ from tally.errors import (
     UnknownPipelineError,
     UsageError,
 )
-from tally.mysql.pool import ConnectionPool
+from tally.mysql.connection import ConnectionPool
 from tally.status.status import PipelineSummary
 
 STATIC: Final = Path(__file__).parent / "static"

@@ -23,7 +23,7 @@ from tally.config.servers import ConsoleSettings
 from tally.context import Context, console_context
 from tally.each import is_down
 from tally.errors import ConfigError, TallyError
-from tally.mysql.pool import ConnectionPool
+from tally.mysql.connection import ConnectionPool
 from tally.status import measurements
 from tally.status.measurements import Measurement, Metric
 from tally.status.status import PipelineSummary, Statuses, WaitingView

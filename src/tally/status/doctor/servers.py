@@ -11,10 +11,10 @@ from tally.config.pipeline import Pipeline
 from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
 from tally.context import Context, console_context
-from tally.ledger.schema import denied_rights, grants
+from tally.ledger.schema import denied_rights, grants, server_facts
 from tally.model import KafkaSnapshot, TopicRights
+from tally.mysql.connection import SERVER_NEEDED, is_supported
 from tally.mysql.transactions import Row
-from tally.mysql.versions import SERVER_NEEDED, is_supported, server_facts
 from tally.set_up.configuration import name_sources
 from tally.set_up.migrate import missing
 from tally.status.doctor.diagnosis import Diagnosis, asked, fail, ok, skip, warn
@@ -114,7 +114,7 @@ def check_server(of: str, facts: Row) -> Iterator[Diagnosis]:
 
     Args:
         of: The section of the server's settings, with which the names of the checks begin.
-        facts: As :func:`tally.mysql.versions.server_facts` has them.
+        facts: As :func:`tally.ledger.schema.server_facts` has them.
     """
     version, session, server = facts["version"], facts["session"], facts["server"]
     changed = _other(session, _SESSION)
