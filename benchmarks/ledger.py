@@ -23,13 +23,12 @@ from tests.fakes import FixedKafka
 
 from benchmarks.page import Table, command
 from benchmarks.servers import PARTITIONS, Bench, new_topic, plan, serving
-from tally import __version__
-from tally.aggregates.counts import Contribution
+from tally.aggregates.counts import Contribution, Counts
 from tally.audit.audit import audit
 from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.counting.commit import commit_in
-from tally.deliveries.contract import Delivery, Result
+from tally.deliveries.contract import Delivery
 from tally.ledger import batches
 from tally.maintenance.prune import prune
 from tally.model import KafkaSnapshot, OffsetRange, PartitionSnapshot, SegmentTotals, TopicSnapshot
@@ -149,10 +148,10 @@ def _kafka(topic: str, partitions: int, *, earliest: int, end: int) -> FixedKafk
     return FixedKafka(KafkaSnapshot(cluster_id="cluster", topics={topic: of_topic}))
 
 
-def _result(ranges: list[OffsetRange], number: int) -> Result:
+def _result(ranges: list[OffsetRange], number: int) -> Counts:
     """Sixty lines a partition: two at the counted level in the minute before, three in this one."""
     minute = datetime(2026, 1, 1) + timedelta(minutes=number)  # noqa: DTZ001 - the lines' own clock
-    return Result(
+    return Counts(
         totals={
             r.partition: SegmentTotals(
                 records=LINES,
@@ -174,8 +173,6 @@ def _result(ranges: list[OffsetRange], number: int) -> Result:
             for back, lines in ((0, 2), (1, 3))
         ],
         dead_letters=[],
-        version=__version__,
-        format_fingerprint="benchmark",
     )
 
 

@@ -15,11 +15,10 @@ import pymysql
 import pytest
 from pymysql.constants import CLIENT
 
-from tally import __version__, errors, model
-from tally.aggregates.counts import Contribution, DeadLetter
+from tally import errors, model
+from tally.aggregates.counts import Contribution, Counts, DeadLetter
 from tally.config.servers import MySQLSettings
 from tally.counting.commit import commit_in, commit_once
-from tally.deliveries.contract import Result
 from tally.deliveries.kept_lines import delivery_of
 from tally.ledger import batches
 from tally.ledger.commit import check_written
@@ -56,10 +55,10 @@ def claimed(world: World, batch: model.Batch, by: str = "test") -> model.Batch:
 
 def result(
     batch: model.Batch, *, minutes: Mapping[str, int] | None = None, letters: int = 0
-) -> Result:
+) -> Counts:
     """Counts of the batch: the same minutes, and so many dead letters, in each segment."""
     ranges = [segment.range for segment in batch.segments]
-    return Result(
+    return Counts(
         totals={
             r.partition: model.SegmentTotals(
                 records=r.offsets,
@@ -83,12 +82,10 @@ def result(
             for r in ranges
             for at in range(r.from_offset, r.from_offset + letters)
         ],
-        version=__version__,
-        format_fingerprint="test",
     )
 
 
-def commit(world: World, batch: model.Batch, found: Result) -> bool:
+def commit(world: World, batch: model.Batch, found: Counts) -> bool:
     ctx = world.context()
     return commit_once(ctx, batch, ctx.settings.pipeline(world.name), found)
 
@@ -371,7 +368,7 @@ def planned_over(world: World, partitions: int, offsets: int = 3) -> model.Batch
     return claimed(world, world.through(kafka=kafka).planned())
 
 
-def many_chunks(world: World) -> tuple[model.Batch, Result]:
+def many_chunks(world: World) -> tuple[model.Batch, Counts]:
     """A batch of 5,000 records: more minutes and more dead letters than one INSERT holds."""
     batch = planned_over(world, 1, offsets=5000)
     days = (f"2017-07-{day:02} {hour:02}" for day in (1, 2, 3) for hour in range(24))

@@ -17,7 +17,6 @@ from typing import Any, Final
 import pymysql
 
 from tally import errors
-from tally.aggregates.aggregate import fingerprint
 from tally.aggregates.counts import CountRequest, Counts
 from tally.audit.audit import audit
 from tally.config.pipeline import Pipeline
@@ -27,7 +26,6 @@ from tally.counting.batch import Ran, run_batch
 from tally.counting.commit import commit_once
 from tally.counting.partitions import run_partitions
 from tally.counting.plan import plan_batch
-from tally.deliveries.contract import Result
 from tally.ledger import batches, replays
 from tally.ledger.batches import Requester
 from tally.ledger.decisions import Adoption, adopt_topic, decide_losses, find_losses
@@ -62,7 +60,7 @@ class Worker:
     """The context of the process when it resumes."""
     batch: Batch
     pipeline: Pipeline
-    result: Result
+    counts: Counts
 
 
 # Errors that describe a state; the operations check that the state is real.
@@ -403,16 +401,12 @@ class PipelineUnderTest:
 
     def _keep(self, request: CountRequest, counts: Counts) -> None:
         """Keep a worker that was stopped at its commit; it may resume later."""
-        ctx = self.ctx
-        result = Result(
-            totals=dict(counts.totals),
+        kept = replace(
+            counts,
             contributions=list(counts.contributions),
             dead_letters=list(counts.dead_letters),
-            version=ctx.requester.version,
-            format_fingerprint=fingerprint(request.pipeline),
-            line_set=counts.line_set,
         )
-        self.workers.append(Worker(ctx, claimed(request), request.pipeline, result))
+        self.workers.append(Worker(self.ctx, claimed(request), request.pipeline, kept))
 
     def _do_go_on(self, which: int) -> None:
         if not self.workers:
@@ -426,7 +420,7 @@ class PipelineUnderTest:
         calm, claim = not self._disturbed, worker.batch
         try:
             with self._counting_overtaken():
-                committed = commit_once(worker.ctx, worker.batch, worker.pipeline, worker.result)
+                committed = commit_once(worker.ctx, worker.batch, worker.pipeline, worker.counts)
         except (errors.FencedError, errors.UnknownBatchError):
             committed, answer = False, "refused"
         else:

@@ -148,13 +148,13 @@ def test_of_two_first_backfills_at_once_the_second_is_overtaken(new_pipeline: Ne
 
     def commit_second() -> None:
         try:
-            commit_once(second.ctx, second.batch, second.pipeline, second.result)
+            commit_once(second.ctx, second.batch, second.pipeline, second.counts)
         except OvertakenError as error:
             ends.append(error.code)
 
     rival = threading.Thread(target=commit_second)
     with first.ctx.database.transaction() as tx:
-        assert commit_in(tx, delivery_of(first.ctx, first.pipeline), first.batch, first.result)
+        assert commit_in(tx, delivery_of(first.ctx, first.pipeline), first.batch, first.counts)
         rival.start()
         waiting = "select 1 from information_schema.innodb_trx where trx_state = 'LOCK WAIT'"
         wait_until(

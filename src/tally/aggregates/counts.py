@@ -1,6 +1,6 @@
 """The request for a read, and its counts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -106,9 +106,9 @@ class Counts:
     """For every range asked for."""
     parts: Mapping[OffsetRange, SegmentTotals] = field(default_factory=dict)
     """For every part asked for."""
-    contributions: Spool[Contribution]
-    """One for each partition, minute and combination of label values."""
-    dead_letters: Spool[DeadLetter]
-    """Malformed records."""
+    contributions: Iterable[Contribution]
+    """In any order, and again; one for each partition, minute and combination of label values."""
+    dead_letters: Spool[DeadLetter] | list[DeadLetter]
+    """Malformed records, in any order, and again."""
     line_set: LineSet | None = None
     """The counted lines, where the pipeline keeps them."""

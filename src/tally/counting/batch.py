@@ -7,14 +7,12 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tally.aggregates.aggregate import fingerprint
 from tally.aggregates.counts import CountRequest, Counts
 from tally.config.names import mirror_group
 from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.counting.checks import check_no_record_lost, check_still_served, check_understood
 from tally.counting.commit import commit_once
-from tally.deliveries.contract import Result
 from tally.errors import DataLossError, RecordsMissingError, TallyError
 from tally.ledger import batches, positions
 from tally.ledger.contributions import rows_replaced
@@ -179,16 +177,7 @@ def commit_counts(ctx: Context, batch: Batch, pipeline: Pipeline, counts: Counts
     check_still_served(ctx, pipeline, batch)
     check_no_record_lost(ctx, batch, pipeline, counts.totals)
     check_understood(ctx, pipeline, batch, counts)
-    result = Result(
-        totals=counts.totals,
-        contributions=counts.contributions,
-        dead_letters=counts.dead_letters,
-        version=ctx.requester.version,
-        format_fingerprint=fingerprint(pipeline),
-        line_set=counts.line_set,
-        read_at=read_at,
-    )
-    return commit_once(ctx, batch, pipeline, result)
+    return commit_once(ctx, batch, pipeline, counts, read_at)
 
 
 def _rows_before(ctx: Context, batch: Batch, pipeline: Pipeline) -> int:

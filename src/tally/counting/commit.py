@@ -5,13 +5,15 @@ the answer to COMMIT is lost.
 """
 
 from collections.abc import Iterator
+from datetime import datetime
 from itertools import chain, islice
 from typing import Final
 
-from tally.aggregates.aggregate import Aggregate
+from tally.aggregates.aggregate import Aggregate, fingerprint
+from tally.aggregates.counts import Counts
 from tally.config.pipeline import Pipeline
 from tally.context import Context
-from tally.deliveries.contract import Delivery, Result
+from tally.deliveries.contract import Delivery
 from tally.deliveries.kept_lines import delivery_of
 from tally.errors import SchemaError
 from tally.ledger.batches import find_batch, settle_replay
@@ -40,8 +42,17 @@ ROWS_WATCHED: Final = 8
 """Rows of a batch by which a commit sees that something else writes into the result, too."""
 
 
-def commit_once(ctx: Context, batch: Batch, pipeline: Pipeline, result: Result) -> bool:
+def commit_once(
+    ctx: Context, batch: Batch, pipeline: Pipeline, counts: Counts, read_at: datetime | None = None
+) -> bool:
     """Commit the batch; when the answer to COMMIT is lost, ask the ledger whether it was applied.
+
+    Args:
+        ctx: What is needed from outside.
+        batch: The batch as it was claimed.
+        pipeline: Its settings.
+        counts: What was read, already checked against the plan.
+        read_at: When the read had ended, in UTC; None where that is not known.
 
     Returns:
         Whether this call committed it; False when it was committed before.
@@ -62,7 +73,7 @@ def commit_once(ctx: Context, batch: Batch, pipeline: Pipeline, result: Result) 
         return find_batch(tx, batch.batch_id).claim == batch.claim
 
     return ctx.database.run_answered(
-        lambda tx: commit_in(tx, delivery, batch, result),
+        lambda tx: commit_in(tx, delivery, batch, counts, read_at),
         ask,
         what=f"batch {batch.batch_id}",
         next_step=f"tally run {batch.batch_id} once MySQL answers; it is safe",
@@ -71,7 +82,13 @@ def commit_once(ctx: Context, batch: Batch, pipeline: Pipeline, result: Result) 
     )
 
 
-def commit_in(tx: Transaction, delivery: Delivery, batch: Batch, result: Result) -> bool:
+def commit_in(
+    tx: Transaction,
+    delivery: Delivery,
+    batch: Batch,
+    counts: Counts,
+    read_at: datetime | None = None,
+) -> bool:
     """Make a batch's contributions part of the result, and move offsets or replace old counts.
 
     Steps, all in the caller's transaction at READ COMMITTED, which is run again from its start when
@@ -102,7 +119,7 @@ def commit_in(tx: Transaction, delivery: Delivery, batch: Batch, result: Result)
     tables = tables_of(tx, batch.pipeline)
     check_tables(tx, tables, pipeline)
     check_lines(tx, tables, pipeline)
-    rows = _rows(batch, pipeline, tables, result)
+    rows = _rows(batch, pipeline, tables, counts)
     watched = list(islice(rows, ROWS_WATCHED))
     before = surplus(tx, tables, batch.pipeline, watched)
     # 2
@@ -116,9 +133,9 @@ def commit_in(tx: Transaction, delivery: Delivery, batch: Batch, result: Result)
     if batch.kind is BatchKind.REPLAY:
         take_from_result(tx, tables, batch.batch_id)
     # 4
-    replace_dead_letters(tx, batch, result.dead_letters)
+    replace_dead_letters(tx, batch, counts.dead_letters)
     # 5
-    mark_live(tx, batch, result.totals)
+    mark_live(tx, batch, counts.totals)
     check_written(tx, tables, batch.batch_id)
     if surplus(tx, tables, batch.pipeline, watched) != before:
         raise SchemaError(
@@ -127,13 +144,13 @@ def commit_in(tx: Transaction, delivery: Delivery, batch: Batch, result: Result)
             next_step=f"drop what the statement show triggers like '{tables.result}' lists in "
             "MySQL; nothing was committed, and the next run counts",
         )
-    delivery.commit(tx, batch, result)
+    delivery.commit(tx, batch, counts)
     mark_committed(
         tx,
         batch,
-        result.version,
-        result.format_fingerprint,
-        result.read_at,
+        delivery.ctx.requester.version,
+        fingerprint(pipeline),
+        read_at,
         dense=not pipeline.is_sparse,
     )
     if batch.replay_id is not None:
@@ -141,7 +158,7 @@ def commit_in(tx: Transaction, delivery: Delivery, batch: Batch, result: Result)
     return True
 
 
-def _rows(batch: Batch, pipeline: Pipeline, tables: Tables, result: Result) -> Iterator[Parameters]:
+def _rows(batch: Batch, pipeline: Pipeline, tables: Tables, counts: Counts) -> Iterator[Parameters]:
     segment_ids = {s.range.partition: s.segment_id for s in batch.segments}
-    for counted, key, sums in rows_of(tables, Aggregate.of(pipeline), result.contributions):
+    for counted, key, sums in rows_of(tables, Aggregate.of(pipeline), counts.contributions):
         yield (segment_ids[counted.partition], *key, *sums)

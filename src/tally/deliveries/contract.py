@@ -6,37 +6,16 @@ replaces it, and what the audit can prove of it. A pipeline's is chosen by
 :func:`tally.deliveries.kept_lines.delivery_of`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-from tally.aggregates.counts import Contribution, CountRequest, DeadLetter, LineSet
+from tally.aggregates.counts import CountRequest, Counts
 from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.ledger.invariants import Violation
-from tally.model import Batch, SegmentTotals, TopicPartition
+from tally.model import Batch
 from tally.mysql.transactions import Transaction
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Result:
-    """What a read found; the iterables can be iterated again when the transaction is run again."""
-
-    totals: Mapping[TopicPartition, SegmentTotals]
-    """For each planned partition."""
-    contributions: Iterable[Contribution]
-    """In any order; one for each partition, minute and combination of label values."""
-    dead_letters: Iterable[DeadLetter]
-    """In any order."""
-    version: str
-    """Version of the code that counted."""
-    format_fingerprint: str
-    """Of the rules by which it counted (:func:`tally.aggregates.aggregate.fingerprint`)."""
-    read_at: datetime | None = None
-    """When the read had ended, in UTC; None where that is not known."""
-    line_set: LineSet | None = None
-    """The counted lines, where the pipeline keeps them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +41,13 @@ class Delivery:
         """
         return None
 
-    def commit(self, tx: Transaction, batch: Batch, result: Result) -> None:
+    def commit(self, tx: Transaction, batch: Batch, counts: Counts) -> None:
         """Decide, in the transaction that commits a batch, what its readers are to see.
 
         Args:
             tx: The ledger's transaction; the batch's row is locked, so no newer attempt can begin.
             batch: The batch as it was claimed.
-            result: What was read, already checked against the plan.
+            counts: What was read, already checked against the plan.
 
         Raises:
             FencedError: What was written was dropped meanwhile.

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
-from tally.aggregates.counts import CountRequest
+from tally.aggregates.counts import CountRequest, Counts
 from tally.config.pipeline import Pipeline
 from tally.context import Context, OpenContext
-from tally.deliveries.contract import Delivery, Result
+from tally.deliveries.contract import Delivery
 from tally.deliveries.line_writer import LineWriter
 from tally.deliveries.row_audit import different_segments
 from tally.deliveries.row_sets import RowSets
@@ -124,9 +124,9 @@ class KeptLines(Delivery):
         """Opens the set of a segment."""
         return partial(keep, self.ctx.in_task)
 
-    def commit(self, tx: Transaction, batch: Batch, result: Result) -> None:
+    def commit(self, tx: Transaction, batch: Batch, counts: Counts) -> None:
         """Make the set that was written that of the batch's only segment."""
-        line_set = line_sets.record_line_set(tx, batch, result.totals, result.line_set)
+        line_set = line_sets.record_line_set(tx, batch, counts.totals, counts.line_set)
         self.store.check_sealed(line_set)
 
     def show(self) -> None:
