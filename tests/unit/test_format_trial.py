@@ -9,7 +9,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError
 from tests.unit.values import blank
 
 from tally.config.servers import KafkaSettings
-from tally.kafka.first_records import first_records
+from tally.kafka.requests import first_records
 from tally.lines.format import LineFormat, MalformedReason
 from tally.lines.options import NO_OPTIONS, Accepted, parse_options
 from tally.lines.parsing import CATALOGUE
@@ -67,15 +67,10 @@ def test_the_newest_records_that_fit_are_tried(monkeypatch: pytest.MonkeyPatch) 
         ({0: [1, 9, 1], 1: [9]}, 8, {0: [1], 1: []}),
         ({0: [9, 1, 2]}, 3, {0: [1, 2]}),
     ):
-        monkeypatch.setattr("tally.kafka.first_records.Consumer", _Consumer(sizes))
+        monkeypatch.setattr("tally.kafka.requests.Consumer", _Consumer(sizes))
         places = {number: TopicPartition(topic="alog", partition=number) for number in sizes}
-        found = first_records(
-            KafkaSettings(),
-            dict.fromkeys(places.values(), 0),
-            records_max=3,
-            bytes_max=bytes_max,
-            read_committed=True,
-        )
+        offsets = dict.fromkeys(places.values(), 0)
+        found = first_records(KafkaSettings(), offsets, 3, bytes_max, "read_committed")
         kept = {n: [len(r.value or b"") for r in found[place]] for n, place in places.items()}
         assert kept == expected
 

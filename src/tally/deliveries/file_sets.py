@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -212,24 +213,18 @@ class _FileWriter(LineWriter):
         self._store = store
 
     def write(self, lines: Sequence[KeptLine]) -> None:
-        place, count = self._place, len(lines)
-        columns = [
-            pa.array([place.topic] * count),
-            pa.array([place.topic_id] * count),
-            pa.array([place.partition_id] * count, pa.int32()),
-            pa.array([line.offset for line in lines], pa.int64()),
-            pa.array([line.log_time for line in lines]).cast(pa.timestamp("ms")),
-            pa.array([line.value for line in lines], pa.binary()),
-            pa.array([place.segment_id] * count, pa.int64()),
-            pa.array([place.batch_id] * count, pa.int64()),
-        ]
+        of_set = asdict(self._place).items()
+        columns = {name: [value] * len(lines) for name, value in of_set if name in _SCHEMA.names}
+        columns["record_offset"] = [line.offset for line in lines]
+        columns["log_time"] = [datetime.fromisoformat(line.log_time) for line in lines]
+        columns["value"] = [line.value for line in lines]
         with opened(self._store.url) as folder:
             if self._parquet is None:
                 self._stream = folder.create(self._begun(folder))
                 self._parquet = pq.ParquetWriter(
                     self._stream, _SCHEMA, compression="zstd", write_page_checksum=True
                 )
-            self._parquet.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA))
+            self._parquet.write_table(pa.Table.from_pydict(columns, schema=_SCHEMA))
 
     def close(self) -> None:
         if self._parquet is None:

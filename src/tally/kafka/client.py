@@ -12,8 +12,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from tally.config.servers import KafkaSettings
 from tally.errors import AccessDeniedError, TopicIdError
 from tally.kafka.errors import TopicExistsError, UnknownTopicError
-from tally.kafka.first_records import first_records
-from tally.kafka.requests import Requests
+from tally.kafka.requests import Requests, first_records
 from tally.model import (
     KafkaSnapshot,
     PartitionSnapshot,
@@ -151,13 +150,8 @@ class Kafka:
         Raises:
             KafkaUnavailableError, AccessDeniedError: As :meth:`Kafka.snapshot`.
         """
-        return first_records(
-            self._settings,
-            offsets,
-            records_max=records_max,
-            bytes_max=bytes_max,
-            read_committed=read_committed,
-        )
+        level = "read_committed" if read_committed else "read_uncommitted"
+        return first_records(self._settings, offsets, records_max, bytes_max, level)
 
     def retention(self, topics: Iterable[str]) -> Mapping[str, timedelta | None]:
         """How long each topic keeps its records; None for one that keeps them by size or for ever.
