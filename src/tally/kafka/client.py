@@ -107,10 +107,8 @@ class Kafka:
             topic: A topic that exists, to keep the answer small; None asks for all topics.
             deadline: When an answer must be there.
         """
-        metadata = self._requests.start(
-            "describe the cluster",
-            deadline,
-            lambda client, left_s: client.list_topics(topic, timeout=left_s),
+        metadata = self._requests.send(
+            "describe the cluster", deadline, "list_topics", topic, limit="timeout"
         )
         return str(metadata.cluster_id)
 

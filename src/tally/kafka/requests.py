@@ -155,24 +155,26 @@ class Requests:
         return [self.result(operation, deadline, future) for future in futures.values()]
 
     def send(
-        self, operation: str, deadline: float, method: str, *arguments: Any, **options: Any
-    ) -> "Mapping[Any, Future[Any]]":
-        """Send a request of the admin client; the answer will come for each topic or partition."""
-        return self.start(
-            operation,
-            deadline,
-            lambda client, left_s: getattr(client, method)(
-                *arguments, request_timeout=left_s, **options
-            ),
-        )
-
-    def start(self, operation: str, deadline: float, ask: Callable[[AdminClient, float], T]) -> T:
-        """Send a request.
+        self,
+        operation: str,
+        deadline: float,
+        method: str,
+        *arguments: Any,
+        limit: str = "request_timeout",
+        **options: Any,
+    ) -> Any:
+        """Send a request of the admin client.
 
         Args:
             operation: What is asked, for an error's sentence.
             deadline: From :meth:`Requests.deadline`.
-            ask: Gets the client and the seconds that are left.
+            method: The method of the client.
+            arguments: Its arguments.
+            limit: How it calls the seconds that are left.
+            options: Its further arguments.
+
+        Returns:
+            What the method returns: mostly a future for each topic, partition or group.
 
         Raises:
             KafkaUnavailableError: No answer, or no time left to ask.
@@ -184,12 +186,12 @@ class Requests:
         if left_s <= 0:
             raise self._unavailable("no time was left for a request")
         try:
-            return ask(self._client, left_s)
+            return getattr(self._client, method)(*arguments, **{limit: left_s}, **options)
         except KafkaException as error:
             raise self.error(operation, error.args[0]) from error
 
     def result(self, operation: str, deadline: float, future: "Future[T]") -> T:
-        """Wait for one answer; raises as :meth:`Requests.start` does.
+        """Wait for one answer; raises as :meth:`Requests.send` does.
 
         It is not waited for when the login stays refused, or TLS fails, at every broker.
         """
