@@ -18,16 +18,9 @@ from pydantic import (
     model_validator,
 )
 
+from tally.config import servers
 from tally.config.checks import mistaken_names, mistakes
 from tally.config.pipeline import Pipeline
-from tally.config.servers import (
-    ConsoleSettings,
-    KafkaSettings,
-    MySQLSettings,
-    ResultsSettings,
-    Section,
-    SparkSettings,
-)
 from tally.config.variables import environment, models_of, value_at, variable_of
 from tally.errors import ConfigError, UnknownPipelineError
 from tally.formatting import close_to
@@ -72,15 +65,15 @@ class InvalidSettingsError(Exception):
         self.sentences = sentences
 
 
-class Settings(Section):
+class Settings(servers.Section):
     """The whole configuration."""
 
-    kafka: KafkaSettings = KafkaSettings()
-    mysql: MySQLSettings = MySQLSettings()
-    results: ResultsSettings | None = None
+    kafka: servers.KafkaSettings = servers.KafkaSettings()
+    mysql: servers.MySQLSettings = servers.MySQLSettings()
+    results: servers.ResultsSettings | None = None
     """Where lines are kept; in the ledger's database when the section is not there."""
-    spark: SparkSettings = SparkSettings()
-    console: ConsoleSettings = ConsoleSettings()
+    spark: servers.SparkSettings = servers.SparkSettings()
+    console: servers.ConsoleSettings = servers.ConsoleSettings()
     """What the pages in Airflow need besides."""
     pipelines: dict[str, Pipeline] = {}
     """The pipelines, by name."""
@@ -109,10 +102,10 @@ class Settings(Section):
             settings = handler({**values, "pipelines": valid if pipelines else given})
         except ValidationError as error:
             sections = complaints(error, cls)
-        servers = (settings.mysql, settings.kafka) if settings else None
+        known_servers = (settings.mysql, settings.kafka) if settings else None
         for name, (pipeline, wrong) in known.items():
             sentences[name] += [] if wrong else mistaken_names(pipeline, valid)
-            sentences[name] += mistakes(pipeline, servers, wrong)
+            sentences[name] += mistakes(pipeline, known_servers, wrong)
             if sentences[name]:
                 valid.pop(name, None)
         if settings is None:
