@@ -20,8 +20,7 @@ from pydantic.fields import FieldInfo
 
 from tally.config.names import PREFIX
 from tally.config.servers import READER_DEFAULTS
-from tally.config.settings import Settings
-from tally.config.variables import models_of
+from tally.config.settings import Settings, models_of
 
 _WORDS: Final = {
     str: "text",

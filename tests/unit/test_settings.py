@@ -413,8 +413,8 @@ def test_a_variable_that_means_nothing_is_refused_at_once(monkeypatch: pytest.Mo
     known = ["TALLY_CONFIG", "TALLY_SECRETS_FILE", "TALLY_KAFKA__BOOTSTRAP_SERVERS", "PATH"]
     known += ["tally_mysql__port", "TALLY_PIPELINES__ANY__LEVELS"]
     known += ["TALLY_STACK_TOKEN", "TALLY_TEST_HOME"]
-    assert list(mistaken_variables(known, Settings)) == []
-    told = list(mistaken_variables(["TALLY_KAFKAA__X", "TALLY_HOME"], Settings))
+    assert list(mistaken_variables(known)) == []
+    told = list(mistaken_variables(["TALLY_KAFKAA__X", "TALLY_HOME"]))
     assert [sentence.split()[3] for sentence in told] == ["TALLY_HOME", "TALLY_KAFKAA__X"]
     monkeypatch.setenv("TALLY_MYSQL_PASSWORD", "x")
     assert re.search(r"TALLY_MYSQL_PASSWORD .*mean TALLY_MYSQL__PASSWORD\?", refusal(MINIMAL))

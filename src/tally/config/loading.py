@@ -17,12 +17,15 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tally.config import variables
 from tally.config.settings import CORRECT_THEM, InvalidSettingsError, Settings, in_lines
 from tally.errors import ConfigError
 
+CALLER: Final = "caller"
+ENVIRONMENT: Final = "environment"
+"""Sources of values that are no files."""
 CONFIG_NAME = "tally.toml"
 STACK_OVERLAY = Path(".tally") / "stack.toml"
 
@@ -51,25 +54,48 @@ def load_settings(
             ``TALLY_…`` means nothing; every wrong key is named with its value (unless secret) and
             what is allowed.
     """
-    files = existing_files(path or config_path())
+    config = path or config_path()
+    known = {CALLER: overrides or {}, **sources(config)}
     values: Mapping[str, Any] = {}
-    for source in (*map(_parsed_file, files), variables.environment(Settings), overrides or {}):
+    for source in reversed(known.values()):
         values = _merged(values, source)
-    mistaken = list(variables.mistaken_variables(os.environ, Settings))
+    mistaken = list(variables.mistaken_variables(os.environ))
+    settings, wrong = None, []
     try:
         settings = Settings.model_validate(values)
     except InvalidSettingsError as error:
-        raise _config_error([*error.sentences, *mistaken], files) from None
-    if needs_pipeline and not settings.names:
-        mistaken.insert(0, "pipelines: at least one is needed")
-    if mistaken:
-        wrong = chain.from_iterable(settings.disabled.values())
-        raise _config_error([*wrong, *mistaken], files)
+        wrong = error.sentences
+    else:
+        if needs_pipeline and not settings.names:
+            mistaken.insert(0, "pipelines: at least one is needed")
+        wrong = list(chain.from_iterable(settings.disabled.values()))
+    if settings is None or mistaken:
+        told = dict.fromkeys(_with_source(sentence, known) for sentence in [*wrong, *mistaken])
+        raise ConfigError(
+            in_lines(f"{config} with its overrides is not valid", list(told)),
+            next_step=CORRECT_THEM,
+        )
     settings._disabled = {  # noqa: SLF001 - as Settings found them, with where they stand
-        name: tuple(_with_line(sentence, files) for sentence in sentences)
+        name: tuple(_with_source(sentence, known) for sentence in sentences)
         for name, sentences in settings.disabled.items()
     }
     return settings
+
+
+def sources(config: Path) -> dict[str, Mapping[str, Any]]:
+    """What sets values, the overriding ones first: ``environment``, then the files by their path.
+
+    Args:
+        config: The configuration.
+
+    Raises:
+        ConfigError: As :func:`load_settings`.
+    """
+    files = reversed(existing_files(config))
+    return {
+        ENVIRONMENT: variables.environment(),
+        **{str(file): _parsed_file(file) for file in files},
+    }
 
 
 def _merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,33 +159,29 @@ def _parsed_file(path: Path) -> Mapping[str, Any]:
         ) from None
 
 
-def _config_error(sentences: Sequence[str], files: Sequence[Path]) -> ConfigError:
-    """One error that names each wrong key, its value and what is allowed, without secrets."""
-    return ConfigError(
-        in_lines(
-            f"{files[0]} with its overrides is not valid",
-            list(dict.fromkeys(_with_line(sentence, files) for sentence in sentences)),
-        ),
-        next_step=CORRECT_THEM,
-    )
+def _with_source(sentence: str, known: Mapping[str, Mapping[str, Any]]) -> str:
+    """A sentence about a key, with the variable or the line that sets it.
 
-
-def _with_line(sentence: str, files: Sequence[Path]) -> str:
-    """A sentence about a key, with the line that sets it; a table, and what is in a list, has none.
+    A table has none, nor has what is in a list a line.
 
     Args:
         sentence: It begins with the key, by its path.
-        files: Those of the configuration, the one that overrides the others last.
+        known: The sources, the one that overrides the others first.
     """
-    if "(from " in sentence:  # a variable
-        return sentence
-    path = sentence.partition(" ")[0].rstrip(":").split(".")
-    for file in reversed(files):
-        text = file.read_text(encoding="utf-8")
-        if _is_set(tomllib.loads(text), path):
-            where = "" if file == files[0] else f"{file.name}, "
-            line = _line_of(path, text.split("\n"))
-            return f"{sentence} ({where}line {line})" if line else sentence
+    key = sentence.partition(" ")[0].rstrip(":")
+    path = key.split(".")
+    for name, values in known.items():
+        value = variables.value_at(values, path)
+        if value is variables.NOT_THERE or isinstance(value, Mapping):
+            continue
+        if name == ENVIRONMENT:
+            return f"{key} (from {variables.variable_of(path)}){sentence.removeprefix(key)}"
+        if name == CALLER or path[-1].isdecimal():
+            break
+        lines = Path(name).read_text(encoding="utf-8").split("\n")
+        where = "" if name == list(known)[-1] else f"{Path(name).name}, "
+        line = _line_of(path, lines)
+        return f"{sentence} ({where}line {line})" if line else sentence
     return sentence
 
 
@@ -169,7 +191,8 @@ def _line_of(path: Sequence[str], lines: Sequence[str]) -> int | None:
         if path[-1] in line:
             # A statement may go on for some lines: it is read as far as it is whole.
             upto = (_parsed(lines[:end]) for end in range(before + 1, len(lines) + 1))
-            if _is_set(next(document for document in upto if document is not None), path):
+            whole = next(document for document in upto if document is not None)
+            if variables.value_at(whole, path) is not variables.NOT_THERE:
                 return before + 1
     return None
 
@@ -179,12 +202,3 @@ def _parsed(lines: Sequence[str]) -> Mapping[str, Any] | None:
         return tomllib.loads("\n".join(lines))
     except tomllib.TOMLDecodeError:
         return None
-
-
-def _is_set(value: Any, path: Sequence[str]) -> bool:
-    """Whether a document sets this key, to something else than a table."""
-    for name in path:
-        if not isinstance(value, Mapping) or name not in value:
-            return False
-        value = value[name]
-    return not isinstance(value, Mapping)

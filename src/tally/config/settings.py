@@ -21,7 +21,6 @@ from pydantic import (
 from tally.config import servers
 from tally.config.checks import mistaken_names, mistakes
 from tally.config.pipeline import Pipeline
-from tally.config.variables import environment, models_of, value_at, variable_of
 from tally.errors import ConfigError, UnknownPipelineError
 from tally.formatting import close_to
 
@@ -55,6 +54,12 @@ _IN_JSON: Final[Mapping[str, str]] = {
 
 CORRECT_THEM: Final = "correct the keys named (docs/configuration.md lists them all)"
 """The next step after any complaint."""
+
+
+class NoJson(str):
+    """The text of an environment variable that is to be JSON, and is not."""
+
+    __slots__ = ()
 
 
 class InvalidSettingsError(Exception):
@@ -201,8 +206,6 @@ def _complaint(item: Any, model: type[BaseModel], prefix: str) -> str:
     parts = [str(part) for part in item["loc"] if "[" not in str(part) and part != "datetime"]
     path = [*prefix.split("."), *parts] if prefix else parts
     key = ".".join(path) or "the whole file"
-    if path and value_at(environment(Settings), path) == item["input"]:  # else others override it
-        key += f" (from {variable_of(path)})"
     table, name = _table_at(model, item["loc"])
     kind, value = item["type"], item["input"]
     if kind == "missing":
@@ -211,7 +214,7 @@ def _complaint(item: Any, model: type[BaseModel], prefix: str) -> str:
         return f"{key}: is no known key{close_to(name, table.model_fields)}"
     message = _MESSAGES.get(kind, item["msg"].removeprefix("Value error, "))
     message = message.format(**item.get("ctx", {})) if kind in _MESSAGES else message
-    if isinstance(value, str) and kind in _IN_JSON and "(from " in key:
+    if isinstance(value, NoJson) and kind in _IN_JSON:
         message += f", in a variable as JSON: {_IN_JSON[kind]}"
     fields = [table.model_fields[name]] if name else table.model_fields.values()
     is_secret = any(SecretStr in (f.annotation, *get_args(f.annotation)) for f in fields)
@@ -227,3 +230,13 @@ def _table_at(model: type[BaseModel], location: Sequence[int | str]) -> tuple[ty
             return model, str(part)
         model = tables[str(part)]
     return model, ""
+
+
+def models_of(model: type[BaseModel]) -> Mapping[str, type[BaseModel]]:
+    """The tables in a table, by their keys: also one that may be left out, or of which are many."""
+    return {
+        key: kind
+        for key, field in model.model_fields.items()
+        for kind in (field.annotation, *get_args(field.annotation))
+        if isinstance(kind, type) and issubclass(kind, BaseModel)
+    }

@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, get_args
+from typing import Any, Final
 
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource
 
 from tally.config.names import PREFIX
+from tally.config.settings import NoJson, Settings, models_of
 from tally.formatting import closest
 
 CONFIG_VARIABLE: Final = "TALLY_CONFIG"
@@ -37,11 +37,12 @@ class Environment(EnvSettingsSource):
         try:
             return super().decode_complex_value(field_name, field, value)
         except ValueError:
-            return value
+            return NoJson(value)
 
 
-def environment(model: type[Any]) -> Mapping[str, Any]:
+def environment() -> Mapping[str, Any]:
     """What the environment variables set, in the shape of the file."""
+    model: Any = Settings  # the source reads the fields of any model
     return Environment(model, env_prefix=PREFIX, env_nested_delimiter="__")()
 
 
@@ -67,16 +68,15 @@ def variable_of(path: Sequence[str]) -> str:
     return next(iter([*found, *below]), own)
 
 
-def mistaken_variables(names: Iterable[str], model: type[BaseModel]) -> Iterator[str]:
+def mistaken_variables(names: Iterable[str]) -> Iterator[str]:
     """A sentence for each ``TALLY_`` variable that means nothing: it would have no effect.
 
     Below a section that exists, loading the configuration refuses an unknown key.
 
     Args:
         names: Of all variables.
-        model: The whole configuration.
     """
-    sections = models_of(model)
+    sections = models_of(Settings)
     known = [f"{PREFIX}{s}__{key}".upper() for s, of in sections.items() for key in of.model_fields]
     for name in sorted(names):
         upper = name.upper()
@@ -87,13 +87,3 @@ def mistaken_variables(names: Iterable[str], model: type[BaseModel]) -> Iterator
             meant = closest(upper, [*sorted(OTHER_VARIABLES), *known])
             hint = f"did you mean {meant}?" if meant else "unset it"
             yield f"the environment variable {name} is no setting: {hint}"
-
-
-def models_of(model: type[BaseModel]) -> Mapping[str, type[BaseModel]]:
-    """The tables in a table, by their keys: also one that may be left out, or of which are many."""
-    return {
-        key: kind
-        for key, field in model.model_fields.items()
-        for kind in (field.annotation, *get_args(field.annotation))
-        if isinstance(kind, type) and issubclass(kind, BaseModel)
-    }

@@ -1,7 +1,6 @@
 """The effective configuration: each key with its value and where the value comes from."""
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +8,9 @@ from typing import Any, Final
 
 from pydantic import SecretStr
 
-from tally.config.loading import existing_files
+from tally.config import loading, variables
 from tally.config.pipeline import Pipeline
 from tally.config.settings import SECTIONS, Settings
-from tally.config.variables import NOT_THERE, environment, value_at, variable_of
 from tally.errors import AccessDeniedError, TallyError
 from tally.formatting import inline_toml
 
@@ -61,13 +59,11 @@ def effective(settings: Settings, config: Path, pipelines: Sequence[str]) -> Con
         config: Its file.
         pipelines: The pipelines to show.
     """
-    sources = _sources(config)
+    known = loading.sources(config)
     return ConfigView(
-        files=tuple(map(str, existing_files(config))),
+        files=tuple(map(str, loading.existing_files(config))),
         settings=tuple(
-            SettingView(
-                key=".".join(path), value=_shown(value), source=_source(path, value, sources)
-            )
+            SettingView(key=".".join(path), value=_shown(value), source=_source(path, value, known))
             for path, value in _leaves(settings, pipelines)
         ),
         disabled={n: wrong for n, wrong in settings.disabled.items() if n in pipelines},
@@ -83,22 +79,13 @@ def name_sources(settings: Settings, config: Path, error: TallyError) -> None:
         error: Of a server.
     """
     if isinstance(error, AccessDeniedError) and error.credentials:
-        sources, found = _sources(config), []
+        known, found = loading.sources(config), []
         for key in error.credentials:
             section, name = key.split(".")
             value = getattr(getattr(settings, section), name)
-            found.append(f"{key} comes from {_source((section, name), value, sources)}")
+            found.append(f"{key} comes from {_source((section, name), value, known)}")
         error.next_step += f"; {', '.join(found)}"
         error.credentials = ()
-
-
-def _sources(config: Path) -> list[tuple[str, Any]]:
-    """What sets values: the environment, then the files, the overriding ones first."""
-    sources: list[tuple[str, Any]] = [("", environment(Settings))]
-    return sources + [
-        (str(file), tomllib.loads(file.read_text(encoding="utf-8")))
-        for file in reversed(existing_files(config))
-    ]
 
 
 def _leaves(settings: Settings, pipelines: Sequence[str]) -> Iterator[tuple[_Path, Any]]:
@@ -114,13 +101,13 @@ def _leaves(settings: Settings, pipelines: Sequence[str]) -> Iterator[tuple[_Pat
                 yield ("pipelines", name, key), getattr(settings.pipelines[name], key)
 
 
-def _source(path: _Path, value: Any, sources: Sequence[tuple[str, Any]]) -> str:
+def _source(path: _Path, value: Any, known: Mapping[str, Any]) -> str:
     """The first source that has the key, or a part of its table."""
-    for name, values in sources:
-        if value_at(values, path) is not NOT_THERE:
-            return name or variable_of(path)
+    for name, values in known.items():
+        if variables.value_at(values, path) is not variables.NOT_THERE:
+            return variables.variable_of(path) if name == loading.ENVIRONMENT else name
     if path == _TOKEN and value.get_secret_value():  # it may stand in the address
-        return _source(_MASTER, None, sources)
+        return _source(_MASTER, None, known)
     return DEFAULT
 
 
