@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from tally.aggregates.counts import CountRequest, KeptLine
 from tally.context import OpenContext, Reader
 from tally.counting.batch import Ran
+from tally.deliveries.contract import LineWriter
 from tally.deliveries.kept_lines import KeptLines, keep
-from tally.deliveries.line_writer import LineWriter
 from tally.ledger import batches
 from tally.replay.run import run_or_replan, run_replay
 from tally_local.stack.stack import Stack

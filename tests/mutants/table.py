@@ -1092,8 +1092,8 @@ MUTANTS: Final = (
     Mutant(
         guard="a set that becomes live replaces one that reaches into its range",
         where="tally.deliveries.set_store:SetStore._drop_live",
-        before='below["until_offset"] > from_offset else',
-        after='below["until_offset"] < from_offset else',
+        before='below["until_offset"] > by.from_offset else',
+        after='below["until_offset"] < by.from_offset else',
         tests=(
             f"{RESTORE}::test_lines_of_a_set_that_a_restored_ledger_does_not_know_are_seen_once",
         ),
@@ -1101,8 +1101,8 @@ MUTANTS: Final = (
     Mutant(
         guard="a set that was dropped never becomes live",
         where="tally.deliveries.set_store:SetStore.publish",
-        before="where state = 'sealed' and set_id in %s",
-        after="where set_id in %s",
+        before="state = 'sealed' and set_id in %s",
+        after="set_id in %s",
         tests=(f"{ROWS}::test_a_publisher_that_wakes_late_brings_nothing_back",),
     ),
     Mutant(
@@ -1242,7 +1242,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a writer whose set was dropped deletes its file",
-        where="tally.deliveries.line_writer:LineWriter._discarded",
+        where="tally.deliveries.contract:LineWriter._discarded",
         before="self.discard()",
         after="pass",
         tests=(f"{ROWS}::test_a_writer_that_wakes_after_a_replay_invents_no_row",),

@@ -159,6 +159,8 @@ def test_a_wrong_value_is_named_with_its_line(monkeypatch: pytest.MonkeyPatch) -
     assert "mysql.port = 'none': must be a whole number (stack.toml, line 3)" in refusal(
         f"{MINIMAL}[mysql]\nport = 3306\n"
     )
+    # A value that overrides the file is not told with the file's line.
+    assert "(line" not in refusal(f"{MINIMAL}[mysql]\nport = 3306\n", mysql={"port": "no"})
     monkeypatch.setenv("TALLY_MYSQL__PORT", "no")
     assert "(line" not in refusal(f"{MINIMAL}[mysql]\nport = 3306\n")
     Path("tally.toml").write_bytes(b"# a\n# caf\xe9\n" + MINIMAL.encode())

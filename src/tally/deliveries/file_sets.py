@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tally.aggregates.counts import KeptLine
+from tally.deliveries.contract import LineWriter
 from tally.deliveries.folder import OPEN, Folder, opened
-from tally.deliveries.line_writer import LineWriter
 from tally.deliveries.set_store import KeptSet, SetStore
 from tally.deliveries.set_tables import SetPlace
 from tally.errors import ConfigError

@@ -14,8 +14,7 @@ from functools import partial
 from tally.aggregates.counts import CountRequest, Counts
 from tally.config.pipeline import Pipeline
 from tally.context import Context, OpenContext
-from tally.deliveries.contract import Delivery
-from tally.deliveries.line_writer import LineWriter
+from tally.deliveries.contract import Delivery, LineWriter
 from tally.deliveries.row_audit import different_segments
 from tally.deliveries.row_sets import RowSets
 from tally.deliveries.set_store import SetStore, WaitingSet

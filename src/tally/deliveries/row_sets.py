@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from tally.aggregates.counts import KeptLine
 from tally.config.names import KEPT_SUFFIX
-from tally.deliveries.line_writer import LineWriter
+from tally.deliveries.contract import LineWriter
 from tally.deliveries.set_store import KeptSet, SetStore
 from tally.deliveries.set_tables import SetPlace
 from tally.errors import ConfigError, StatementError

@@ -16,11 +16,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from tally.aggregates.counts import LineSet
-from tally.deliveries.line_writer import LineWriter
-from tally.deliveries.set_tables import PLACE, SetPlace, SetTables
+from tally.deliveries.contract import LineWriter
+from tally.deliveries.set_tables import LISTED, PLACE, SetPlace, SetTables
 from tally.errors import ConfigError, DataLossError, FencedError, SchemaError
 from tally.model import Batch, Segment
 from tally.mysql.transactions import T, Transaction
@@ -28,7 +28,6 @@ from tally.mysql.transactions import T, Transaction
 _COMPARED_AT_ONCE: Final = 500
 _DROPPED_AT_ONCE: Final = 1_000
 _ASKED_AT_ONCE: Final = 1_000
-_RANGE: Final = ("topic_id", "partition_id", "cluster_id", "from_offset", "until_offset")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -232,50 +231,45 @@ class SetStore(SetTables):
                     " where state in ('open', 'sealed') and set_id in %s",
                     (dropped,),
                 )
-            for one in tx.rows(
-                f"select * from `{self.sets}` where state = 'sealed' and set_id in %s"
-                " order by set_id for update",
-                (live or [0],),
-            ):
-                self._drop_live(tx, [one[column] for column in _RANGE])
+            sealed = "state = 'sealed' and set_id in %s order by set_id for update"
+            for place in self._places(tx, sealed, (live or [0],)):
+                self._drop_live(tx, place)
                 tx.execute(
-                    f"update `{self.sets}` set state = 'live' where set_id = %s", (one["set_id"],)
+                    f"update `{self.sets}` set state = 'live' where set_id = %s", (place.set_id,)
                 )
 
         self._until_answered(work)
 
-    def _drop_live(self, tx: Transaction, replaced: Sequence[Any]) -> None:
-        """Drop the live sets of a range: readers see no line twice.
+    def _drop_live(self, tx: Transaction, by: SetPlace) -> None:
+        """Drop the live sets of a range, which another one replaces: readers see no line twice.
 
         They lie within it, as segments are replaced whole. But one that a restored ledger does not
         know may reach into it from below; of those that begin there only the last one can.
         """
-        *place, from_offset, until_offset = replaced
+        place = (by.topic_id, by.partition_id, by.cluster_id)
         live = "topic_id = %s and partition_id = %s and cluster_id = %s and state = 'live'"
         below = tx.row(
             f"select set_id, until_offset from `{self.sets}` where {live} and from_offset < %s"
             " order by from_offset desc limit 1",
-            (*place, from_offset),
+            (*place, by.from_offset),
         )
-        reaching = below["set_id"] if below and below["until_offset"] > from_offset else None
+        reaching = below["set_id"] if below and below["until_offset"] > by.from_offset else None
         tx.execute(
             f"update `{self.sets}` set state = 'dropped' where {live}"
             " and (from_offset >= %s and from_offset < %s or set_id = %s)",
-            (*place, from_offset, until_offset, reaching),
+            (*place, by.from_offset, by.until_offset, reaching),
         )
 
     def delete_dropped(self) -> None:
         """Delete the lines of dropped sets, then the sets: a late writer finds neither."""
+        old = (
+            "state = 'dropped' and changed_at <= current_timestamp(6) - interval %s second"
+            f" limit {_DROPPED_AT_ONCE}"
+        )
         while True:
             with self.database.transaction(read_only=True) as tx:
-                found = tx.rows(
-                    f"select {PLACE} from `{self.sets}` where state = 'dropped'"
-                    " and changed_at <= current_timestamp(6) - interval %s second"
-                    f" limit {_DROPPED_AT_ONCE}",
-                    (self.kept_s,),
-                )
-            for row in found:
-                place = SetPlace(**row)
+                found = self._places(tx, old, (self.kept_s,))
+            for place in found:
                 self.delete(place)
                 self._until_answered(partial(self._forget, place))
             if len(found) < _DROPPED_AT_ONCE:
@@ -298,10 +292,8 @@ class SetStore(SetTables):
     def live(self) -> Iterator[SetPlace]:
         """Live sets that have lines, in order of key."""
         with self.database.transaction(isolation="repeatable read", read_only=True) as tx:
-            for row in tx.stream(
-                f"select {PLACE} from `{self.sets}` where state = 'live' and line_count > 0"
-                " order by set_id"
-            ):
+            statement = f"select {PLACE} from `{self.sets}` where {LISTED} order by set_id"
+            for row in tx.stream(statement):
                 yield SetPlace(**row)
 
     def shown(self, sets: Mapping[int, int]) -> set[int]:
@@ -319,16 +311,12 @@ class SetStore(SetTables):
     def live_sets(self) -> Iterator[KeptSet]:
         """What there is of the live sets, in order of key; some sets at a time."""
         last = 0
+        next_ones = f"set_id > %s and state = 'live' order by set_id limit {_COMPARED_AT_ONCE}"
         while True:
             with self.database.transaction(read_only=True) as tx:
-                rows = tx.rows(
-                    f"select {PLACE} from `{self.sets}` where set_id > %s and state = 'live'"
-                    f" order by set_id limit {_COMPARED_AT_ONCE}",
-                    (last,),
-                )
-                if not rows:
+                places = self._places(tx, next_ones, (last,))
+                if not places:
                     return
-                places = [SetPlace(**row) for row in rows]
                 last = places[-1].set_id
                 found = self.find(tx, places)
             yield from found

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from tally.config.names import SETS_SUFFIX
 from tally.config.pipeline import Pipeline
@@ -37,6 +37,8 @@ _ADDED: Final = {
     " on update current_timestamp(6)",
 }
 
+LISTED: Final = "state = 'live' and line_count > 0"
+"""Live sets that have lines."""
 _SAMPLED: Final = 20
 """Sets by whose files a folder is known."""
 
@@ -192,7 +194,8 @@ class SetTables(ABC):
             if self.sets in there:
                 self._add_columns(tx)
             # Before the rest, as it may refuse; what was created by then cannot be taken back.
-            self.prepare_else(tx, self._latest(tx) if has_lines else None)
+            latest = f"{LISTED} order by segment_id desc limit {_SAMPLED}"
+            self.prepare_else(tx, self._places(tx, latest) if has_lines else None)
             added = ", ".join(_ADDED.values())
             tx.execute(_SETS.format(sets=self.sets, added=added, comment=comment))
             for statement in self.tables().values():
@@ -201,12 +204,9 @@ class SetTables(ABC):
             # Last, as it says that all else is there.
             tx.execute(f"alter table `{self.sets}` comment = '{comment}'")
 
-    def _latest(self, tx: Transaction) -> list[SetPlace]:
-        """The latest live sets that have lines."""
-        rows = tx.rows(
-            f"select {PLACE} from `{self.sets}` where state = 'live' and line_count > 0"
-            f" order by segment_id desc limit {_SAMPLED}"
-        )
+    def _places(self, tx: Transaction, which: str, values: Sequence[Any] = ()) -> list[SetPlace]:
+        """Some sets, by what stands behind ``where`` in the statement."""
+        rows = tx.rows(f"select {PLACE} from `{self.sets}` where {which}", values)
         return [SetPlace(**row) for row in rows]
 
     def _add_columns(self, tx: Transaction) -> None:
