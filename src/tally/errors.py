@@ -46,7 +46,6 @@ Each carries what was tried, what went wrong and the command to run next; ``docs
 an entry for each ``code``.
 """
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from tally.model import OffsetRange
@@ -270,18 +269,11 @@ class DataLossError(OperatorError):
 
 
 class RecordsMissingError(DataLossError):
-    """A range was read to its end, and some of its offsets hold no record.
-
-    ``ranges`` are all that have holes, as they were planned.
-    """
+    """A range was read to its end, and some of its offsets hold no record."""
 
     code = "records-missing"
-
-    def __init__(
-        self, what: str, *, ranges: Sequence[OffsetRange] = (), next_step: str = ""
-    ) -> None:
-        super().__init__(what, next_step=next_step)
-        self.ranges = tuple(ranges)
+    ranges: tuple[OffsetRange, ...] = ()
+    """All that have holes, as they were planned."""
 
 
 class MalformedFloodError(OperatorError):

@@ -42,7 +42,9 @@ def test_every_error_survives_the_way_from_a_spark_task() -> None:
         error.next_step = "do this"
         copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
         assert (type(copy), str(copy)) == (kind, str(error))
-    missing = pickle.loads(pickle.dumps(RecordsMissingError("what", ranges=[r])))  # noqa: S301
+    missing = RecordsMissingError("what")
+    missing.ranges = (r,)
+    missing = pickle.loads(pickle.dumps(missing))  # noqa: S301
     assert missing.ranges == (r,)
 
 

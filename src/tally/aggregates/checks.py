@@ -45,13 +45,14 @@ def check_totals(
         and totals[r.partition].records != r.offsets
     ]
     if short:
-        raise RecordsMissingError(
+        error = RecordsMissingError(
             f"pipeline {pipeline.name}: offsets without a record: "
             + "; ".join(_found(r, totals[r.partition]) for r in short)
             + '; producers with transactions or a compacted topic need offsets = "sparse"',
-            ranges=short,
             next_step=f"tally losses list {pipeline.name} --open",
         )
+        error.ranges = tuple(short)
+        raise error
     malformed = sum(t.malformed for t in totals.values())
     if malformed > pipeline.max_malformed_per_batch:
         records = sum(t.records for t in totals.values())

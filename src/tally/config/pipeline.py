@@ -310,12 +310,10 @@ class Pipeline(Section):
         """The tables of kept lines, and the rights on each that whoever counts must have."""
         if self.rows_view is None:
             return {}
-        sets, kept = self.rows_view + names.SETS_SUFFIX, self.rows_view + names.KEPT_SUFFIX
-        rights: dict[str, Sequence[str]] = {sets: names.RIGHTS, kept: names.RIGHTS}
-        if self.delivery == "procedure":
-            rights[kept] = ("select", "delete")
-        elif self.delivery == "files":
-            del rights[kept]
+        rights: dict[str, Sequence[str]] = {self.rows_view + names.SETS_SUFFIX: names.RIGHTS}
+        if self.delivery != "files":
+            on_kept = names.RIGHTS if self.delivery == "rows" else ("select", "delete")
+            rights[self.rows_view + names.KEPT_SUFFIX] = on_kept
         return rights
 
     @property

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicCollection
@@ -57,15 +58,10 @@ class Kafka:
             AccessDeniedError: The brokers refused the credentials or the topic.
             TopicIdError: The brokers give topics no ids.
         """
-        names = list(topics)
-        deadline = self._requests.deadline()
-        return self._requests.once_settled(
-            deadline, lambda: self._snapshot(names, deadline, read_committed=read_committed)
-        )
+        ask = partial(self._snapshot, list(topics), read_committed)
+        return self._requests.once_settled(ask)
 
-    def _snapshot(
-        self, topics: list[str], deadline: float, *, read_committed: bool
-    ) -> KafkaSnapshot:
+    def _snapshot(self, topics: list[str], read_committed: bool, deadline: float) -> KafkaSnapshot:
         described = self._describe(topics, deadline)
         if nameless := [n for n, d in described.items() if str(d.topic_id) in NO_TOPIC_ID]:
             raise TopicIdError(
@@ -193,16 +189,15 @@ class Kafka:
                 for p, offset in offsets.items()
             ],
         )
-        operation, deadline = f"commit offsets to the group {group}", self._requests.deadline()
+        operation, method = f"commit offsets to the group {group}", "alter_consumer_group_offsets"
 
-        def commit() -> None:
-            method = "alter_consumer_group_offsets"
+        def commit(deadline: float) -> None:
             answers = self._requests.answers(operation, deadline, method, [request])
             for partition in (p for answer in answers for p in answer.topic_partitions or []):
                 if partition.error is not None:
                     raise self._requests.error(operation, partition.error)
 
-        self._requests.once_settled(deadline, commit)
+        self._requests.once_settled(commit)
 
     def notes_of(self, group: str) -> Mapping[TopicPartition, str]:
         """The notes beside the offsets of a consumer group; empty of one that is not there.
@@ -214,19 +209,18 @@ class Kafka:
         Raises:
             KafkaUnavailableError, AccessDeniedError: As :meth:`Kafka.snapshot`.
         """
-        operation, deadline = f"read the offsets of the group {group}", self._requests.deadline()
+        operation = f"read the offsets of the group {group}"
 
-        def read() -> list[Any]:
+        def read(deadline: float) -> list[Any]:
             self._requests.answers(operation, deadline, "describe_consumer_groups", [group])
             request = [ConsumerGroupTopicPartitions(group)]
             return self._requests.answers(
                 operation, deadline, "list_consumer_group_offsets", request
             )
 
-        answers = self._requests.once_settled(deadline, read)
         return {
             TopicPartition(topic=p.topic, partition=p.partition): p.metadata or ""
-            for answer in answers
+            for answer in self._requests.once_settled(read)
             for p in answer.topic_partitions or []
             if p.offset >= 0
         }

@@ -135,15 +135,16 @@ class Requests:
         """The time by which a call that begins now must end, with all of its requests."""
         return self._clock.monotonic() + self._settings.request_timeout_s
 
-    def once_settled(self, deadline: float, ask: Callable[[], T]) -> T:
-        """Ask again until the broker that can answer is chosen.
+    def once_settled(self, ask: Callable[[float], T]) -> T:
+        """Ask, with a deadline, again until the broker that can answer is chosen.
 
         Leaders are elected when a topic is created or a broker leaves, coordinators when the
         cluster's first group appears: within moments.
         """
+        deadline = self.deadline()
         while True:
             try:
-                return ask()
+                return ask(deadline)
             except errors.MovingError:
                 if self._clock.monotonic() + MOVING_PAUSE_S >= deadline:
                     raise
