@@ -12,7 +12,7 @@ from tally.deliveries import kept_lines as module
 from tally.deliveries.kept_lines import KeptLines, Verdict, kind_of_sets, verdict
 from tally.deliveries.row_audit import Folds, differences
 from tally.deliveries.row_sets import RowSets
-from tally.deliveries.set_store import KeptSet, WaitingSet
+from tally.deliveries.set_store import KeptSet
 from tally.deliveries.set_tables import SetPlace
 from tally.errors import PackageMissingError
 from tally.ledger.line_sets import Standing
@@ -32,12 +32,12 @@ def test_the_ledger_decides_what_becomes_of_a_set() -> None:
         (2, "abandoned", None, Verdict.DROPPED),
     ):
         found = Standing(state=SegmentState(state), line_set=line_set, attempt=2)
-        waiting = WaitingSet(set_id=7, segment_id=1, attempt=attempt)
+        waiting = blank(SetPlace, set_id=7, segment_id=1, attempt=attempt)
         assert verdict(waiting, found) is told, (attempt, state, line_set)
         assert verdict(waiting, None) is Verdict.DROPPED
 
 
-PLACE = {"cluster_id": "c", "topic_id": "t", "partition_id": 0}
+PLACE = {"cluster_id": "c", "topic_id": "t", "partition_id": 0, "attempt": 1}
 
 
 def kept(segment_id: int, rows: int) -> KeptSet:

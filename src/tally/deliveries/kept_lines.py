@@ -17,7 +17,8 @@ from tally.context import Context, OpenContext
 from tally.deliveries.contract import Delivery, LineWriter
 from tally.deliveries.row_audit import different_segments
 from tally.deliveries.row_sets import RowSets
-from tally.deliveries.set_store import SetStore, WaitingSet
+from tally.deliveries.set_store import SetStore
+from tally.deliveries.set_tables import SetPlace
 from tally.errors import DataLossError, PackageMissingError, TallyError
 from tally.formatting import plural
 from tally.ledger import line_sets
@@ -89,7 +90,7 @@ class Verdict(StrEnum):
     WAITS = "waits"
 
 
-def verdict(waiting: WaitingSet, segment: line_sets.Standing | None) -> Verdict:
+def verdict(waiting: SetPlace, segment: line_sets.Standing | None) -> Verdict:
     """What becomes of a set, by what the ledger says of its segment.
 
     A set whose attempt may still commit waits. An attempt that was claimed after it never lets it,

@@ -31,18 +31,6 @@ _ASKED_AT_ONCE: Final = 1_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WaitingSet:
-    """A set that is not live yet, and may never be."""
-
-    set_id: int
-    """Its key, a random number."""
-    segment_id: int
-    """The segment whose lines it has."""
-    attempt: int
-    """The attempt of the batch that has written it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class KeptSet:
     """What is found of a set when it is looked at."""
 
@@ -124,6 +112,7 @@ class SetStore(SetTables):
                 set_id=secrets.randbits(62),
                 segment_id=segment.segment_id,
                 batch_id=batch.batch_id,
+                attempt=batch.attempt,
                 topic=where.partition.topic,
                 cluster_id=segment.cluster_id,
                 topic_id=segment.topic_id,
@@ -131,7 +120,7 @@ class SetStore(SetTables):
                 from_offset=where.from_offset,
                 until_offset=where.until_offset,
             )
-            tx.insert_row(f"`{self.sets}`", **asdict(place), attempt=batch.attempt)
+            tx.insert_row(f"`{self.sets}`", **asdict(place))
             return place
 
         # When the answer is lost there may be an empty set more, which is dropped one day.
@@ -204,14 +193,10 @@ class SetStore(SetTables):
                 next_step="run it again: that keeps its lines anew",
             )
 
-    def waiting(self) -> list[WaitingSet]:
-        """The sets that are open or sealed."""
+    def waiting(self) -> list[SetPlace]:
+        """The sets that are open or sealed: not live yet, and perhaps never."""
         with self.database.transaction(read_only=True) as tx:
-            rows = tx.rows(
-                f"select set_id, segment_id, attempt from `{self.sets}`"
-                " where state in ('open', 'sealed') order by set_id"
-            )
-        return [WaitingSet(**row) for row in rows]
+            return self._places(tx, "state in ('open', 'sealed') order by set_id")
 
     def publish(self, live: Sequence[int], dropped: Sequence[int]) -> None:
         """Show sealed sets to readers and take others away, all at once.

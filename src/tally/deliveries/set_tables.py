@@ -45,7 +45,7 @@ _SAMPLED: Final = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SetPlace:
-    """A set, and the range of records whose lines it has."""
+    """A set, what has written it, and the range of records whose lines it has."""
 
     set_id: int
     """Its key."""
@@ -53,6 +53,8 @@ class SetPlace:
     """The segment."""
     batch_id: int
     """The segment's batch."""
+    attempt: int
+    """The attempt of the batch that has written it."""
     topic: str
     """The topic."""
     cluster_id: str
