@@ -47,7 +47,7 @@ def refusal(text: str, **overrides: Any) -> str:
     def check() -> None:
         settings = load(text, **overrides)
         for name in settings.names:
-            settings.check(name)
+            settings.pipeline(name)
 
     with pytest.raises(ConfigError) as raised:
         check()
@@ -57,7 +57,7 @@ def refusal(text: str, **overrides: Any) -> str:
 def complaint(settings: Settings, name: str = "error_log") -> str:
     """What is said of a pipeline that is disabled."""
     with pytest.raises(ConfigError) as raised:
-        settings.check(name)
+        settings.pipeline(name)
     return raised.value.what
 
 

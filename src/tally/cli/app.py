@@ -149,7 +149,7 @@ class App:
         """The pipeline of that name; the only one when none is named.
 
         Raises:
-            UnknownPipelineError, ConfigError: As :meth:`tally.config.settings.Settings.check`.
+            UnknownPipelineError, ConfigError: As :meth:`tally.config.settings.Settings.pipeline`.
             UsageError: No name is given and several pipelines are configured.
         """
         if name is None:
@@ -159,8 +159,7 @@ class App:
                     f"several pipelines are configured: {', '.join([name, *others])}",
                     next_step="name one after the command",
                 )
-        self.settings.check(name)
-        return name
+        return self.settings.pipeline(name).name
 
     def confirm(self, question: str, *, yes: bool) -> None:
         """Return only if the operator agrees, now or beforehand with ``--yes``.

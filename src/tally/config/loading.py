@@ -47,7 +47,7 @@ def load_settings(
         path: The file; :func:`config_path` when None.
         overrides: Values of the same shape, which override all other sources.
         needs_pipeline: Whether there must be one, right or wrong. A wrong one is an error only for
-            those who ask for it: :meth:`tally.config.settings.Settings.check`.
+            those who ask for it: :meth:`tally.config.settings.Settings.pipeline`.
 
     Raises:
         ConfigError: A file is missing or not TOML, a value is not allowed, or a variable

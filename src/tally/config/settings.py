@@ -131,8 +131,8 @@ class Settings(servers.Section):
         """All configured pipelines, sorted; the wrong ones too."""
         return sorted({*self.pipelines, *self._disabled})
 
-    def check(self, name: str) -> None:
-        """Raise unless a pipeline of that name is configured, and right.
+    def pipeline(self, name: str) -> Pipeline:
+        """The pipeline of that name.
 
         Raises:
             UnknownPipelineError: No pipeline of that name is configured.
@@ -149,14 +149,6 @@ class Settings(servers.Section):
                 f"{close_to(name, self.names)}",
                 next_step="name one of these, or add it to tally.toml",
             )
-
-    def pipeline(self, name: str) -> Pipeline:
-        """The pipeline of that name.
-
-        Raises:
-            UnknownPipelineError, ConfigError: As :meth:`Settings.check`.
-        """
-        self.check(name)
         return self.pipelines[name]
 
 
