@@ -88,6 +88,7 @@ def test_a_form_that_contradicts_itself_is_refused() -> None:
 def test_airflow_refuses_what_no_field_allows() -> None:
     """It does so before it creates a run: also one without a reason, real or dry."""
     fields = [{"what": "all"}, {"from_offset": -1}, {"batch_id": 0}]
+    fields += [{"shown": {"asked": 7}}, {"shown": {"asked": [7], "digest": "a", "plan": "b"}}]
     for wrong in [*fields, *({"reason": text} for text in ("x" * 1001, None, "", " \n"))]:
         with pytest.raises(ParamValidationError):
             filled(**wrong)

@@ -709,9 +709,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="what was shown is of the request that is recorded",
-        where="tally.airflow.replay_preview:_ranges_of",
-        before="    if seen_digest != request_digest(request):",
-        after="    if not seen_digest:",
+        where="tally.airflow.replay_form:show",
+        before='    if seen and seen["digest"] != replay_request.request_digest(request):',
+        after='    if seen and not seen["digest"]:',
         tests=(f"{REPLAY_DAG}::test_a_real_run_reprocesses_exactly_what_was_shown",),
     ),
     Mutant(

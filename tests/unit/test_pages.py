@@ -109,7 +109,7 @@ def test_a_page_shows_a_bounded_part_of_a_table() -> None:
     """And says so; the export has all of it."""
     whole = table(*({"n": number} for number in range(SHOWN_MAX + 1)))
     macro = '{% from "macros.html" import table with context %}{{ table(page, "t") }}'
-    page = Page(template="", title="", tables=(whole,))
+    page = Page("", {}, (whole,))
     html = drawing.ENVIRONMENT.from_string(macro).render(page=page, query={}, root="", here="p")
     assert html.count("<tr>") == SHOWN_MAX + 1  # with the heading
     assert "The first 500 of 501 rows" in html

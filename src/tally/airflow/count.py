@@ -4,6 +4,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +20,7 @@ from tally.airflow.driver import (
     submit_conf,
 )
 from tally.airflow.policies import FINAL_EXITS, patience, result_asset, topic_assets
-from tally.airflow.task import TallyOperator, documentation, final, final_unless_retryable
+from tally.airflow.task import TallyOperator, final, final_unless_retryable
 from tally.config.pipeline import Pipeline
 from tally.config.servers import SparkSettings
 from tally.config.settings import Settings
@@ -198,7 +199,7 @@ def count_options(pipeline: Pipeline, *, config: Path, job: Path) -> dict[str, A
         "execution_timeout": patience(pipeline),
         "inlets": topic_assets(pipeline),
         "outlets": [result_asset(pipeline)],
-        "doc_md": documentation(TallyCountOperator),
+        "doc_md": cleandoc(TallyCountOperator.__doc__ or ""),
     }
 
 

@@ -211,11 +211,10 @@ def _own_spark_home(path: str) -> dict[str, str]:
 
     Otherwise its shell script looks for Spark, and fails if Python's path contains a space.
     """
-    submit = shutil.which("spark-submit", path=path)
+    submit = shutil.which("spark-submit", path=path) or ""
     pyspark = importlib.util.find_spec("pyspark")
-    if "SPARK_HOME" in os.environ or submit is None or pyspark is None or pyspark.origin is None:
-        return {}
-    if Path(submit).parent != Path(sys.executable).parent:
+    is_ours = Path(submit).parent == Path(sys.executable).parent
+    if "SPARK_HOME" in os.environ or not is_ours or pyspark is None or pyspark.origin is None:
         return {}
     return {"SPARK_HOME": str(Path(pyspark.origin).parent)}
 
@@ -251,10 +250,5 @@ def _session_folder() -> Path | None:
 
 def _plain(section: BaseModel) -> dict[str, Any]:
     """The section's values with the secrets in the clear; TOML has no null, so None is left out."""
-    return {key: _bare(value) for key, value in section if value is not None}
-
-
-def _bare(value: Any) -> Any:
-    if isinstance(value, SecretStr):
-        return value.get_secret_value()
-    return str(value) if isinstance(value, Path) else value
+    secrets = {k: v.get_secret_value() for k, v in section if isinstance(v, SecretStr)}
+    return section.model_dump(mode="json", exclude_none=True) | secrets

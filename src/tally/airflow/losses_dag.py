@@ -107,6 +107,11 @@ def decision_fields() -> dict[str, Param]:
         "seen": Param(
             [],
             type="array",
+            items={
+                "type": "object",
+                "properties": {"lost_range_id": {"type": "integer"}},
+                "required": ["lost_range_id"],
+            },
             title="Seen",
             description="The losses that are decided, as they were shown; refused if one of them "
             "has changed.",
@@ -169,13 +174,11 @@ class TallySettleOperator(TallyOperator):
             again = "trigger the DAG again, with a reason"
         else:
             answer = ti.xcom_pull(task_ids=DECIDE)
-            accept, reason = (
-                answer["chosen_options"] == [ACCEPT],
-                answer["params_input"].get("reason"),
-            )
+            accept = answer["chosen_options"] == [ACCEPT]
+            reason = answer["params_input"].get("reason") or ""
             user = (answer["responded_by_user"] or {}).get("name")
             again = f"clear the task {DECIDE} and answer again"
-        if not (reason := str(reason or "").strip()):
+        if not (reason := reason.strip()):
             raise final(f"there is no reason, and nothing was decided. Next: {again}")
         shown = ti.xcom_pull(task_ids=LOOK, key=LOSSES_KEY)["losses"]
         if not shown:
@@ -206,7 +209,7 @@ def open_losses(ctx: "Context", pipeline: str) -> dict[str, Any]:
 def settle(
     ctx: "Context",
     pipeline: str,
-    shown: Sequence[Any],
+    shown: Sequence[Mapping[str, Any]],
     *,
     accept: bool,
     by: str,
@@ -245,28 +248,24 @@ def settle(
     return f"left open by {by}: {ranges}; runs of {pipeline} stay red"
 
 
-def _known(ctx: "Context", pipeline: str, shown: Sequence[Any]) -> "list[LossRecord]":
-    """The losses as the ledger has them now; a loss that it no longer has is left out."""
-    from tally.losses.losses import losses
-
-    ids = [loss.get("lost_range_id") if isinstance(loss, Mapping) else None for loss in shown]
-    if not all(isinstance(number, int) for number in ids):
-        raise UsageError(
-            "`seen` is not what a page or a question has shown; nothing was changed",
-            next_step="trigger the DAG without parameters, which asks",
-        )
-    now = losses(ctx, pipeline).losses
-    found = {loss.lost_range_id: loss for loss in now}
-    return [found[number] for number in ids if number in found]
-
-
-def _check_shown(pipeline: str, seen: "Sequence[LossRecord]", shown: Sequence[Any]) -> None:
+def _check_shown(
+    pipeline: str, seen: "Sequence[LossRecord]", shown: Sequence[Mapping[str, Any]]
+) -> None:
     if [as_seen(loss) for loss in seen] != list(shown):
         raise UsageError(
             f"the losses of {pipeline} are no longer as they were shown: one has grown, or "
             "another operator has decided it; nothing was changed",
             next_step="trigger the DAG again: it shows them as they are now",
         )
+
+
+def _known(ctx: "Context", pipeline: str, shown: Sequence[Mapping[str, Any]]) -> "list[LossRecord]":
+    """The losses as the ledger has them now; a loss that it no longer has is left out."""
+    from tally.losses.losses import losses
+
+    found = {loss.lost_range_id: loss for loss in losses(ctx, pipeline).losses}
+    numbers = [loss["lost_range_id"] for loss in shown]
+    return [found[number] for number in numbers if number in found]
 
 
 def as_seen(loss: "LossRecord") -> dict[str, Any]:

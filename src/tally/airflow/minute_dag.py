@@ -1,6 +1,5 @@
 """The DAG of the schedule: plans a batch and counts it; made by :mod:`tally.airflow.factory`."""
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -76,14 +75,13 @@ class TallyPlanOperator(TallyOperator, BaseBranchOperator):
                 f"this DAG takes no configuration, and was given {', '.join(sorted(run.conf))}; to "
                 f"reprocess ranges, trigger {self.pipeline}{REPLAY_SUFFIX}"
             )
-        ctx = self.open_context()
         requester = Requester(
             name=f"airflow:{run.dag_id}",
             version=__version__,
             run_id=run.run_id,
             scheduled_at=run.run_after,
         )
-        ctx = dataclasses.replace(ctx, requester=requester)
+        ctx = self.open_context(requester)
         view = plan(ctx, self.pipeline)
         note = plan_note(view, ctx.settings.pipeline(self.pipeline).topics)
         self.log.info(note["text"])

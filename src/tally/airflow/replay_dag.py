@@ -14,7 +14,6 @@ batches are not run again.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,8 +26,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from tally.airflow.count import TallyCountOperator, count_options
 from tally.airflow.policies import REPLAY_SUFFIX, RUN_PATH, base_path, tally_dag
-from tally.airflow.replay_form import form, read_form
-from tally.airflow.replay_preview import as_text, refusal, show
+from tally.airflow.replay_form import as_text, form, read_form, show
 from tally.airflow.task import TallyOperator, final, final_unless_retryable, requester_of
 from tally.config.pipeline import Pipeline
 from tally.errors import PreviewOutdatedError
@@ -37,14 +35,14 @@ from tally.model import OffsetRange, TopicPartition
 from tally.planning.replay_request import parse_range
 
 if TYPE_CHECKING:  # DAG parsing must not import Kafka and MySQL
-    from tally.context import Context
+    from tally.ledger.batches import Requester
     from tally.replay.run import ReplayOutcome
 
 PREVIEW: Final = "preview"
 REQUEST: Final = "request"
 OUTCOME: Final = "outcome"
 
-# XCom keys of the tasks; see replay_preview.shown_of and outcome_xcom.
+# XCom keys of the tasks; see replay_form.show and outcome_xcom.
 SHOWN_KEY: Final = "preview"
 REPLAY_KEY: Final = "replay_id"
 SUMMARY_KEY: Final = "outcome"
@@ -110,7 +108,7 @@ class TallyReplayPreviewOperator(TallyOperator, SkipMixin):
         try:
             with final_unless_retryable():
                 request = read_form(params)
-                ctx = _of_run(self.open_context(), context)
+                ctx = self.open_context(_requester(context))
                 shown = show(
                     ctx,
                     self.pipeline,
@@ -120,7 +118,7 @@ class TallyReplayPreviewOperator(TallyOperator, SkipMixin):
                 )
                 recorded = find_requested(ctx, self.pipeline, shown["digest"])
         except AirflowFailException as error:
-            _hand_on(context, refusal(str(error)))
+            _hand_on(context, {"refused": str(error)})
             raise
         self.log.info("preview\n%s", as_text(shown))
         _hand_on(context, shown)
@@ -149,7 +147,7 @@ class TallyReplayRequestOperator(TallyOperator):
 
         ti = context["ti"]
         shown = ti.xcom_pull(task_ids=PREVIEW, key=SHOWN_KEY)
-        ctx = _of_run(self.open_context(), context)
+        ctx = self.open_context(_requester(context))
         try:
             recorded = request_shown(
                 ctx,
@@ -193,7 +191,7 @@ class TallyReplayOutcomeOperator(TallyOperator):
         if replay_id is None:
             raise final("no replay was recorded; see the task before")
         digest = str(ti.xcom_pull(task_ids=PREVIEW, key=SHOWN_KEY)["digest"])
-        ctx = _of_run(self.open_context(), context)
+        ctx = self.open_context(_requester(context))
         recorded = find_requested(ctx, self.pipeline, digest)
         if recorded is None or recorded.replay_id != int(replay_id):
             raise final(
@@ -208,10 +206,9 @@ class TallyReplayOutcomeOperator(TallyOperator):
             raise final(f"{text}. Next: clear the red tasks, or: tally replay --resume {replay_id}")
 
 
-def _of_run(ctx: "Context", context: TaskContext) -> "Context":
-    """The context of the run: the ledger records the user who has triggered it."""
-    user = context["dag_run"].triggering_user_name
-    return replace(ctx, requester=requester_of(context, user))
+def _requester(context: TaskContext) -> "Requester":
+    """The user who has triggered the run."""
+    return requester_of(context, context["dag_run"].triggering_user_name)
 
 
 def _hand_on(context: TaskContext, shown: dict[str, Any]) -> None:

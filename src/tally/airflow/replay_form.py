@@ -1,24 +1,22 @@
-"""The form of a replay: the fields that Airflow draws, and reading them as a request."""
+"""The form of a replay: the fields that Airflow draws, the request that they make, its preview."""
 
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from airflow.sdk import Param
 
 from tally.config.pipeline import Pipeline
-from tally.errors import ReplayRefusedError
-from tally.planning.replay_request import (
-    BatchAsked,
-    BoundsAsked,
-    MinutesAsked,
-    RangesAsked,
-    Request,
-    TimesAsked,
-    parse_ranges,
-    parse_time,
-)
+from tally.errors import PreviewOutdatedError, ReplayRefusedError
+from tally.formatting import plural
+from tally.planning import replay_request
+from tally.planning.replay import join_ranges
+from tally.planning.replay_request import BoundsAsked, Request, TimesAsked, format_range
+
+if TYPE_CHECKING:  # DAG parsing must not import Kafka and MySQL
+    from tally.context import Context
+    from tally.replay.preview_view import PreviewView
 
 REASON_MAX: Final = 1000
 
@@ -31,25 +29,91 @@ CHOICES: Final = {
     "minutes": "Minutes of the result",
 }
 
-# The fields that belong to each choice; any other filled-in field is an error, not ignored.
-_WHERE: Final = ("topic", "partitions")
-_FIELDS: Final[dict[str, tuple[str, ...]]] = {
-    "everything": _WHERE,
-    "offsets": (*_WHERE, "from_offset", "until_offset"),
-    "ranges": ("ranges",),
-    "times": (*_WHERE, "since", "before"),
-    "batch": ("batch_id",),
-    "minutes": ("first_minute", "last_minute"),
+# The section of each further field is that of a choice, or for several; what is filled in in
+# another one is an error, not ignored.
+_WHERE: Final = "Topic and partitions"
+_SHOWN: Final = "From a preview"
+_USED_BY: Final = {
+    _WHERE: {"everything", "offsets", "times"},
+    _SHOWN: set(CHOICES),
+    **{section: {choice} for choice, section in CHOICES.items()},
+}
+_OFFSET: Final = {"type": ["null", "integer"], "minimum": 0}
+_TIME: Final = {"format": "date-time"}
+_CLOCK: Final = "As Kafka stamped the record. A time without a zone is UTC."
+
+# By name: its section, what is said of it, and its schema, which by default is that of a text.
+_FIELDS: Final[Mapping[str, tuple[str, str, Mapping[str, Any]]]] = {
+    "topic": (_WHERE, "For everything, a range of offsets or a span of time. Empty: all.", {}),
+    "partitions": (_WHERE, "For the same choices. Numbers, such as 0, 3. Empty: all.", {}),
+    "from_offset": (
+        CHOICES["offsets"],
+        "First offset. Empty: the first offset that Kafka still holds.",
+        _OFFSET,
+    ),
+    "until_offset": (
+        CHOICES["offsets"],
+        "First offset after the range. Empty: the committed offset.",
+        _OFFSET,
+    ),
+    "ranges": (
+        CHOICES["ranges"],
+        "One per line. {topic}/0:300-310 is partition 0, offsets 300 until 310; 310 is not read.",
+        {"format": "multiline"},
+    ),
+    "since": (
+        CHOICES["times"],
+        f"The range begins with the first record at or after it. {_CLOCK}",
+        _TIME,
+    ),
+    "before": (
+        CHOICES["times"],
+        f"The range ends before the first record at or after it. {_CLOCK}",
+        _TIME,
+    ),
+    "batch_id": (
+        CHOICES["batch"],
+        "Its number, as on the page Browse > Tally or in a run's XCom.",
+        {"type": ["null", "integer"], "minimum": 1, "title": "Batch"},
+    ),
+    "first_minute": (
+        CHOICES["minutes"],
+        "On the lines' own clock, such as 2026-11-20 14:05.",
+        {},
+    ),
+    "last_minute": (CHOICES["minutes"], "Inclusive. Empty: only the first minute.", {}),
+    "shown": (
+        _SHOWN,
+        (
+            "Filled in by Tally's pages, with `digest`, `asked` and `plan` of a preview: exactly "
+            "that is reprocessed, or nothing. Leave it empty here."
+        ),
+        {
+            "type": ["null", "object"],
+            "title": "What was shown",
+            "properties": {
+                "digest": {"type": "string"},
+                "asked": {"type": "array", "items": {"type": "string"}},
+                "plan": {"type": "string"},
+            },
+            "required": ["digest", "asked", "plan"],
+        },
+    ),
 }
 
 _PARTITIONS: Final = re.compile(r"\s*\d+(\s*[,\s]\s*\d+)*\s*")
+
+COLUMNS: Final = ("partition", "reads", "offsets", "replaces", "never counted", "Kafka holds")
+
+_RANGES_NAMED: Final = 3
+_ROWS_SHOWN: Final = 50
 
 Parsed = TypeVar("Parsed")
 
 
 def form(pipeline: Pipeline) -> dict[str, Param]:
     """The fields, by name; the defaults request a preview of everything, for a reason."""
-    return {
+    fields = {
         # Without a named section: Airflow shows these fields open, and closes the named sections.
         "what": Param(
             "everything",
@@ -75,85 +139,16 @@ def form(pipeline: Pipeline) -> dict[str, Param]:
             description="Why it must be reprocessed. Kept in the ledger with your name, unless it "
             "is a dry run.",
         ),
-        **_optional_fields(pipeline),
     }
-
-
-def _optional_fields(pipeline: Pipeline) -> dict[str, Param]:
-    where = "Topic and partitions"
-    _, offsets, ranges, times, batch, minutes = CHOICES.values()
-    clock = "As Kafka stamped the record. A time without a zone is UTC."
-    return {
-        "topic": _optional(
-            "Topic",
-            "For everything, a range of offsets or a span of time. Empty: all.",
-            where,
-            examples=list(pipeline.topics),
-        ),
-        "partitions": _optional(
-            "Partitions", "For the same choices. Numbers, such as 0, 3. Empty: all.", where
-        ),
-        "from_offset": _number(
-            "From offset", "First offset. Empty: the first offset that Kafka still holds.", offsets
-        ),
-        "until_offset": _number(
-            "Until offset",
-            "First offset after the range. Empty: the committed offset.",
-            offsets,
-        ),
-        "ranges": _optional(
-            "Ranges",
-            f"One per line. {pipeline.topics[0]}/0:300-310 is partition 0, offsets 300 until 310; "
-            "310 itself is not read.",
-            ranges,
-            format="multiline",
-        ),
-        "since": _optional(
-            "Since",
-            f"The range begins with the first record at or after it. {clock}",
-            times,
-            format="date-time",
-        ),
-        "before": _optional(
-            "Before",
-            f"The range ends before the first record at or after it. {clock}",
-            times,
-            format="date-time",
-        ),
-        "batch_id": _number(
-            "Batch", "Its number, as on the page Browse > Tally or in a run's XCom.", batch, 1
-        ),
-        "first_minute": _optional(
-            "First minute", "On the lines' own clock, such as 2026-11-20 14:05.", minutes
-        ),
-        "last_minute": _optional(
-            "Last minute", "Inclusive. Empty: only the first minute.", minutes
-        ),
-        "shown": _optional(
-            "What was shown",
-            "Filled in by Tally's pages, with `digest`, `asked` and `plan` of a preview: exactly "
-            "that is reprocessed, or nothing. Leave it empty here.",
-            "From a preview",
-            "object",
-        ),
-    }
-
-
-def _number(title: str, description: str, section: str, minimum: int = 0) -> Param:
-    return _optional(title, description, section, "integer", minimum=minimum)
-
-
-def _optional(
-    title: str, description: str, section: str, kind: str = "string", **schema: Any
-) -> Param:
-    return Param(
-        None,
-        type=["null", kind],
-        title=title,
-        description=description,
-        section=section,
-        **schema,
-    )
+    for name, (section, text, schema) in _FIELDS.items():
+        said: dict[str, Any] = {
+            "description": text.format(topic=pipeline.topics[0]),
+            "section": section,
+        }
+        usual = {"type": ["null", "string"], "title": name.replace("_", " ").capitalize()}
+        fields[name] = Param(None, **said, **(usual | dict(schema)))
+    fields["topic"].schema["examples"] = list(pipeline.topics)
+    return fields
 
 
 def read_form(params: Mapping[str, Any]) -> Request:
@@ -165,24 +160,26 @@ def read_form(params: Mapping[str, Any]) -> Request:
     """
     what = params["what"]
     given = {name: value for name, value in params.items() if value not in (None, "", [])}
-    for name in sorted({n for names in _FIELDS.values() for n in names} - set(_FIELDS[what])):
-        if name in given:
+    for name, (section, *_) in _FIELDS.items():
+        if name in given and what not in _USED_BY[section]:
             raise ReplayRefusedError(
                 f"{name} = {given[name]!r} does not belong to the choice {CHOICES[what]!r}",
                 next_step="empty the field, or choose what it belongs to",
             )
     match what:
         case "ranges":
-            return RangesAsked(ranges=_read(given, "ranges", parse_ranges))
+            ranges = _read(given, "ranges", replay_request.parse_ranges)
+            return replay_request.RangesAsked(ranges=ranges)
         case "times":
-            time = partial(parse_time, assume_utc=True)
+            time = partial(replay_request.parse_time, assume_utc=True)
             since, before = (_read(given, name, time) for name in ("since", "before"))
             return TimesAsked(since=since, before=before, **_where(given))
         case "batch":
-            return BatchAsked(batch_id=_read(given, "batch_id", int))
+            return replay_request.BatchAsked(batch_id=_read(given, "batch_id", int))
         case "minutes":
             first = _read(given, "first_minute", str)
-            return MinutesAsked(first=first, last=given.get("last_minute", first))
+            last = given.get("last_minute", first)
+            return replay_request.MinutesAsked(first=first, last=last)
     offsets = {name: given[name] for name in ("from_offset", "until_offset") if name in given}
     if what == "offsets" and not offsets:
         raise ReplayRefusedError(
@@ -215,3 +212,113 @@ def _read(given: Mapping[str, Any], name: str, parse: Callable[[str], Parsed]) -
         return parse(str(given[name]))
     except ReplayRefusedError as error:
         raise ReplayRefusedError(f"{name}: {error.what}", next_step=error.next_step) from error
+
+
+# --- what the request would do, as Airflow stores and shows it
+
+
+def show(
+    ctx: "Context",
+    name: str,
+    request: Request,
+    *,
+    batches_max: int,
+    seen: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What a replay would do, and whether it can be done, in plain values.
+
+    Args:
+        ctx: What is needed from outside.
+        name: The pipeline.
+        request: The request.
+        batches_max: The largest number of tasks that one task may be mapped to.
+        seen: ``digest``, ``asked`` and ``plan`` of an earlier preview of the request: exactly its
+            ranges are meant, and it is refused when they would be read, replaced or counted
+            otherwise by now.
+
+    Raises:
+        ReplayRefusedError: ``seen`` is of a preview of another request.
+    """
+    from tally.replay.preview_view import preview
+
+    if seen and seen["digest"] != replay_request.request_digest(request):
+        raise ReplayRefusedError(
+            f"`shown` is of a preview of another request than {request}",
+            next_step="leave it empty, or preview again",
+        )
+    ranges = tuple(map(replay_request.parse_range, seen["asked"])) if seen else ()
+    view = preview(ctx, name, request, ranges)
+    refused = _why_refused(view, batches_max)
+    if seen and seen["plan"] != view.plan and not refused:
+        refused = str(PreviewOutdatedError(name, next_step="preview it again"))
+    return {
+        "request": view.request,  # as text
+        "digest": view.digest,  # of the request
+        "plan": view.plan,  # a digest of what would be read and replaced, batch by batch
+        # The requested ranges, ``alog/0:300-310``, as Kafka and the ledger resolved them.
+        "asked": [format_range(r) for r in view.asked],
+        # A table of the ranges to read, and further facts, one sentence each.
+        "columns": list(COLUMNS),
+        "rows": _rows(view),
+        "says": _sentences(view),
+        "refused": refused,  # None when it can be done
+    }
+
+
+def as_text(shown: Mapping[str, Any]) -> str:
+    """A preview as text for the log, a line for each range."""
+    ranges = [
+        ", ".join(f"{heading} {cell}" for heading, cell in zip(COLUMNS, row, strict=True) if cell)
+        for row in shown["rows"]
+    ]
+    refused = [shown["refused"]] if shown["refused"] else []
+    return "\n".join([f"requested: {shown['request']}", *ranges, *shown["says"], *refused])
+
+
+def _why_refused(view: "PreviewView", batches_max: int) -> str | None:
+    try:
+        view.check_possible()
+    except ReplayRefusedError as error:
+        if view.possible:
+            possible = join_ranges(view.possible, touching=True)
+            ranges = "; ".join(map(format_range, possible))
+            error.next_step = (
+                f"for what can be reprocessed of it, choose {CHOICES['ranges']!r} and fill in the "
+                f"field Ranges: {ranges}"
+            )
+        return str(error)
+    if len(view.batches) <= batches_max:
+        return None
+    too_many = ReplayRefusedError(
+        f"{len(view.batches):,} batches are more than the {batches_max:,} tasks that Airflow maps "
+        "a task to",
+        next_step="request less at a time, raise core.max_map_length, or: tally replay "
+        f"{view.pipeline}",
+    )
+    return str(too_many)
+
+
+def _rows(view: "PreviewView") -> list[list[str]]:
+    more = len(view.read) - _ROWS_SHOWN
+    rows = [
+        [
+            r.range.place,
+            r.range.span,
+            f"{r.range.offsets:,}",
+            plural(r.segments_replaced, "segment"),
+            f"{r.never_counted:,}",
+            "nothing" if r.kafka_holds is None else r.kafka_holds.span,
+        ]
+        for r in view.read[:_ROWS_SHOWN]
+    ]
+    return rows + ([[f"and {more:,} more", "", "", "", "", ""]] if more > 0 else [])
+
+
+def _sentences(view: "PreviewView") -> list[str]:
+    """The facts of the preview; a widened request is shown as well."""
+    facts = list(view.facts)
+    if view.is_wider and view.batches:
+        more = len(view.asked) - _RANGES_NAMED
+        named = ", ".join(str(r) for r in view.asked[:_RANGES_NAMED])
+        facts.append(("requested", named + (f" and {more} more" if more > 0 else "")))
+    return [*(f"{name}: {fact}" if name else fact for name, fact in facts), *view.notes]

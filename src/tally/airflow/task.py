@@ -40,10 +40,13 @@ class TallyOperator(BaseOperator):
         super().__init__(**options)
         self.pipeline = pipeline
         self.config = config
-        self.doc_md = documentation(type(self))
+        self.doc_md = cleandoc(type(self).__doc__ or "")
 
-    def open_context(self) -> "Context":
+    def open_context(self, requester: "Requester | None" = None) -> "Context":
         """The context of the task: its statements time out before the task does.
+
+        Args:
+            requester: Recorded in the ledger with what is done; this process when None.
 
         Raises:
             ConfigError: As :func:`connected_settings`, or the timeouts are not in order: a
@@ -56,12 +59,7 @@ class TallyOperator(BaseOperator):
         task = self.execution_timeout or patience(pipeline)
         if task <= patience(pipeline):  # the daily ones have hours
             check_patience(pipeline, settings)
-        return open_context(bounded(settings, task))
-
-
-def documentation(operator: type[BaseOperator]) -> str:
-    """The documentation of an operator's tasks."""
-    return cleandoc(operator.__doc__ or "")
+        return open_context(bounded(settings, task), requester=requester)
 
 
 def requester_of(context: TaskContext, user: str | None) -> "Requester":

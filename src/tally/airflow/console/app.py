@@ -16,19 +16,14 @@ from fastapi import FastAPI, HTTPException, Request, Response, status
 from fastapi.exception_handlers import http_exception_handler
 from fastapi.staticfiles import StaticFiles
 
+from tally import errors
 from tally.airflow.connections import connected_settings
 from tally.airflow.console import metrics, pages, steering_pages
 from tally.airflow.console.access import OF_DAG, OF_RUN, READ, SIGNED_IN, TRIGGER, UNPAUSE, may
 from tally.airflow.console.drawing import RequestLimit, draw, export
 from tally.airflow.console.page import Asked, Page, Query
 from tally.context import console_context
-from tally.errors import (
-    ConfigError,
-    TallyError,
-    UnknownBatchError,
-    UnknownPipelineError,
-    UsageError,
-)
+from tally.errors import TallyError
 from tally.mysql.connection import ConnectionPool
 from tally.status.status import PipelineSummary
 
@@ -36,29 +31,29 @@ STATIC: Final = Path(__file__).parent / "static"
 
 Compose = Callable[[Asked], Page | Response]
 
-PAGES: Final[Mapping[str, Compose]] = {
-    "": pages.overview_page,
-    "minute": pages.minute_page,
-    "kafka": pages.kafka_page,
-    "partitions": pages.partitions_page,
-    "strips": pages.strips_page,
-    "batches": pages.batches_page,
-    "batches/{batch_id}": pages.batch_page,
-    "dead-letters": pages.dead_letters_page,
-    "replay": steering_pages.replay_page,
-    "losses": steering_pages.losses_page,
-    "audit": steering_pages.audit_page,
+PAGES: Final[Mapping[str, tuple[str, Compose]]] = {
+    "": ("overview.html", pages.overview_page),
+    "minute": ("minute.html", pages.minute_page),
+    "kafka": ("kafka.html", pages.kafka_page),
+    "partitions": ("partitions.html", pages.partitions_page),
+    "strips": ("strips.html", pages.strips_page),
+    "batches": ("batches.html", pages.batches_page),
+    "batches/{batch_id}": ("batch.html", pages.batch_page),
+    "dead-letters": ("dead_letters.html", pages.dead_letters_page),
+    "replay": ("replay.html", steering_pages.replay_page),
+    "losses": ("losses.html", steering_pages.losses_page),
+    "audit": ("audit.html", steering_pages.audit_page),
 }
-"""The pages of a pipeline, by their address below it."""
+"""The template and the content of each page of a pipeline, by its address below it."""
 
-ROUTES: Final[Mapping[str, tuple[list[Any], Compose]]] = {
-    "/": (SIGNED_IN, pages.pipelines_page),
-    "/summaries": (SIGNED_IN, pages.summaries_page),
-    **{f"/pipelines/{{dag_id}}/{path}": (OF_DAG, compose) for path, compose in PAGES.items()},
+ROUTES: Final[Mapping[str, tuple[list[Any], str, Compose]]] = {
+    "/": (SIGNED_IN, "pipelines.html", pages.pipelines_page),
+    "/summaries": (SIGNED_IN, "summaries.html", pages.summaries_page),
+    **{f"/pipelines/{{dag_id}}/{path}": (OF_DAG, *page) for path, page in PAGES.items()},
 }
 
 ASK_KAFKA: Final = frozenset({pages.summaries_page, pages.kafka_page, pages.strips_page})
-"""Those of them that ask Kafka."""
+"""Those that ask Kafka."""
 
 
 def create_console(config: Path) -> FastAPI:
@@ -69,6 +64,7 @@ def create_console(config: Path) -> FastAPI:
     """
     app = FastAPI(title="Tally", docs_url=None, redoc_url=None, openapi_url=None)
     pool = ConnectionPool()
+    answer = partial(_answer, config, pool)
     limit = RequestLimit(at_a_time=8, queued_max=64)
     # A Kafka that does not answer holds up what asks it, and no page of the ledger.
     of_kafka = RequestLimit(at_a_time=4, queued_max=64)
@@ -82,24 +78,30 @@ def create_console(config: Path) -> FastAPI:
     async def show_run(dag_id: str, run_id: str, request: Request, user: GetUserDep) -> Response:
         pipeline, _ = steering_pages.pipeline_of(dag_id)
         compose = partial(steering_pages.run_page, dag_id, run_id)
-        return await limit.run(partial(_answer, config, pool, request, user, pipeline, compose))
+        return await limit.run(partial(answer, request, user, pipeline, "run.html", compose))
 
     @app.get("/metrics")
     async def show_metrics(request: Request) -> Response:
         return await of_metrics.run(partial(metrics.exposition, config, pool, request))
 
-    async def show(compose: Compose, request: Request, user: GetUserDep) -> Response:
+    async def show(template: str, compose: Compose, request: Request, user: GetUserDep) -> Response:
         pipeline = request.path_params.get("dag_id", "")
         its_limit = of_kafka if compose in ASK_KAFKA else limit
-        return await its_limit.run(partial(_answer, config, pool, request, user, pipeline, compose))
+        return await its_limit.run(partial(answer, request, user, pipeline, template, compose))
 
-    for path, (right, compose) in ROUTES.items():
-        app.get(path, dependencies=right)(partial(show, compose))
+    for path, (right, template, compose) in ROUTES.items():
+        app.get(path, dependencies=right)(partial(show, template, compose))
     return app
 
 
 def _answer(
-    config: Path, pool: ConnectionPool, request: Request, user: Any, pipeline: str, compose: Compose
+    config: Path,
+    pool: ConnectionPool,
+    request: Request,
+    user: Any,
+    pipeline: str,
+    template: str,
+    compose: Compose,
 ) -> Response:
     """A page as HTML, or one of its tables as a file, for a user who has the right to it."""
     request.state.frame = frame = _frame(request, user, pipeline)
@@ -109,11 +111,10 @@ def _answer(
     if "dag_id" in request.path_params:
         if pipeline in settings.disabled:
             summary = PipelineSummary.disabled(pipeline, settings.disabled[pipeline])
-            values = {"summary": summary}
-            return draw(Page(template="disabled.html", title=pipeline, values=values), frame)
+            return draw("disabled.html", Page(pipeline, {"summary": summary}), frame)
         if pipeline not in settings.pipelines:
             # Without the names of the others, to which the user may have no right.
-            raise UnknownPipelineError(
+            raise errors.UnknownPipelineError(
                 f"no pipeline {pipeline!r} is configured", next_step="see the list of pipelines"
             )
     asked = Asked(
@@ -129,7 +130,7 @@ def _answer(
         return page
     if wanted := asked.query.get("export"):
         return export(page.table(wanted), asked.query, pipeline)
-    return draw(page, frame)
+    return draw(template, page, frame)
 
 
 def _frame(request: Request, user: Any, pipeline: str) -> dict[str, Any]:
@@ -163,19 +164,14 @@ async def _turned_away(request: Request, error: Any) -> Response:
     frame = {**_frame(request, None, ""), "query": {}}
     address = f"{frame['airflow']}api/v2/auth/login?{urlencode({'next': str(request.url)})}"
     values = {"error": f"Airflow says: {error.detail}", "sign_in": address}
-    return draw(
-        Page(template="error.html", title=title, values=values, code=error.status_code), frame
-    )
+    return draw("error.html", Page(title, values, code=error.status_code), frame)
 
 
 async def _failed(request: Request, error: Exception) -> Response:
     """A page that says what is wrong and what to do."""
     code = status.HTTP_503_SERVICE_UNAVAILABLE
-    if isinstance(error, UnknownPipelineError | UnknownBatchError):
+    if isinstance(error, errors.UnknownPipelineError | errors.UnknownBatchError):
         code = status.HTTP_404_NOT_FOUND
-    elif isinstance(error, UsageError) and not isinstance(error, ConfigError):
+    elif isinstance(error, errors.UsageError) and not isinstance(error, errors.ConfigError):
         code = status.HTTP_400_BAD_REQUEST
-    values = {"error": error}
-    return draw(
-        Page(template="error.html", title="Error", values=values, code=code), request.state.frame
-    )
+    return draw("error.html", Page("Error", {"error": error}, code=code), request.state.frame)

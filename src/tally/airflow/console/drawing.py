@@ -86,10 +86,10 @@ class RequestLimit:
         return await to_thread.run_sync(work, limiter=self._limiter)
 
 
-def draw(page: Page, frame: Mapping[str, Any]) -> HTMLResponse:
+def draw(template: str, page: Page, frame: Mapping[str, Any]) -> HTMLResponse:
     """A page as HTML."""
     shown = {**frame, "title": page.title, **page.values, "page": page, "read_at": Clock().now()}
-    return HTMLResponse(ENVIRONMENT.get_template(page.template).render(shown), page.code, HEADERS)
+    return HTMLResponse(ENVIRONMENT.get_template(template).render(shown), page.code, HEADERS)
 
 
 def export(table: Table, query: Query, pipeline: str) -> Response:

@@ -19,7 +19,6 @@ from prometheus_client.registry import Collector
 from tally.airflow.connections import connected_settings
 from tally.airflow.console.runs import audits, surroundings_now
 from tally.airflow.policies import AUDIT_SUFFIX
-from tally.config.servers import ConsoleSettings
 from tally.context import Context, console_context
 from tally.each import is_down
 from tally.errors import ConfigError, TallyError
@@ -34,8 +33,6 @@ PREFIX: Final = "tally_"
 TOKEN_MIN: Final = 16
 """Characters of a token at least."""
 
-_BEARER: Final = "Bearer "
-
 
 def exposition(config: Path, pool: ConnectionPool, request: Request) -> Response:
     """All pipelines' figures for whoever has the token, in the format that a scraper accepts.
@@ -47,8 +44,13 @@ def exposition(config: Path, pool: ConnectionPool, request: Request) -> Response
     """
     try:
         settings = connected_settings(config)
-        if (answer := refused(settings.console, request)) is not None:
-            return answer
+        if (path := settings.console.metrics_token_file) is None:
+            return Response(status_code=status.HTTP_404_NOT_FOUND)
+        given = request.headers.get("authorization", "")
+        # Compared as bytes: a header may hold what is not ASCII.
+        if not hmac.compare_digest(given.encode(), f"Bearer {_token(path)}".encode()):
+            wanted = {"WWW-Authenticate": "Bearer"}
+            return Response(status_code=status.HTTP_401_UNAUTHORIZED, headers=wanted)
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Pipelines(console_context(settings, pool)))
         encode, media_type = choose_encoder(request.headers.get("accept") or "")
@@ -58,28 +60,14 @@ def exposition(config: Path, pool: ConnectionPool, request: Request) -> Response
         return Response(status_code=status.HTTP_503_SERVICE_UNAVAILABLE)
 
 
-def refused(console: ConsoleSettings, request: Request) -> Response | None:
-    """Why a scraper gets nothing; None when it has the token.
+def _token(path: Path) -> str:
+    """The token of the file.
 
     Raises:
-        ConfigError: The file of the token cannot be read, or holds none.
+        ConfigError: The file cannot be read, or holds none.
     """
-    if console.metrics_token_file is None:
-        return Response(status_code=status.HTTP_404_NOT_FOUND)
-    token = _token(console)
-    given = request.headers.get("authorization", "")
-    # Compared as bytes: a header may hold what is not ASCII.
-    if hmac.compare_digest(given.encode(), (_BEARER + token).encode()):
-        return None
-    return Response(
-        status_code=status.HTTP_401_UNAUTHORIZED, headers={"WWW-Authenticate": "Bearer"}
-    )
-
-
-def _token(console: ConsoleSettings) -> str:
-    path = console.metrics_token_file
     try:
-        token = path.read_text(encoding="utf-8").strip() if path else ""
+        token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"the token of console.metrics_token_file cannot be read: {error}",
@@ -106,13 +94,12 @@ class _Pipelines(Collector):
         families: dict[Metric, Family] = {}
         for pipeline in self._ctx.settings.names:
             for one in self._of(pipeline):
-                names = ["pipeline", *(name for name, _ in one.labels)]
+                labels = {"pipeline": pipeline, **dict(one.labels)}
                 make = CounterMetricFamily if one.metric.is_counter else GaugeMetricFamily
                 family = families.setdefault(
-                    one.metric, make(PREFIX + one.metric, one.metric.help, labels=names)
+                    one.metric, make(PREFIX + one.metric, one.metric.help, labels=list(labels))
                 )
-                values = [pipeline, *(value for _, value in one.labels)]
-                family.add_metric(values, one.value)  # type: ignore[attr-defined]
+                family.add_metric(list(labels.values()), one.value)  # type: ignore[attr-defined]
         return families.values()
 
     def _of(self, pipeline: str) -> Iterator[Measurement]:

@@ -1,7 +1,7 @@
 """What a page of the console is asked for, and what it shows."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
@@ -150,17 +150,15 @@ class Table:
         return any(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Page:
-    """A page of the console."""
+    """What a page of the console shows."""
 
-    template: str
-    """The file that draws it."""
     title: str
     """Its heading."""
-    values: Mapping[str, Any] = field(default_factory=dict)
-    """What the template shows."""
-    tables: tuple[Table, ...] = ()
+    values: Mapping[str, Any]
+    """What its template shows."""
+    tables: Sequence[Table] = ()
     """Its tables, which can be exported."""
     code: int = status.HTTP_200_OK
     """The status of the answer."""

@@ -59,17 +59,17 @@ def pipelines_page(asked: Asked) -> Page | Response:
     """All pipelines that the user may see; a single one at once."""
     if len(asked.readable) == 1:
         return RedirectResponse(f"pipelines/{asked.readable[0]}/", headers=HEADERS)
-    return _pipelines(asked, "pipelines.html", ask_kafka=False)
+    return _pipelines(asked, ask_kafka=False)
 
 
 def summaries_page(asked: Asked) -> Page:
     """The same, with what Kafka says."""
-    return _pipelines(asked, "summaries.html", ask_kafka=True)
+    return _pipelines(asked, ask_kafka=True)
 
 
-def _pipelines(asked: Asked, template: str, *, ask_kafka: bool) -> Page:
+def _pipelines(asked: Asked, *, ask_kafka: bool) -> Page:
     view = asked.statuses(ask_kafka=ask_kafka).overview(asked.readable)
-    return Page(template=template, title="Pipelines", values={"summaries": view.pipelines})
+    return Page("Pipelines", {"summaries": view.pipelines})
 
 
 def ledger_status(asked: Asked) -> StatusView:
@@ -89,20 +89,12 @@ def overview_page(asked: Asked) -> Page:
     first, last = query.moment("first"), query.moment("last")
     shown = minutes(asked.ctx, asked.pipeline, span=SPANS[span], first=first, last=last)
     latest = batches(asked.ctx, asked.pipeline, limit=10).batches
-    return Page(
-        template="overview.html",
-        title=asked.pipeline,
-        values={
-            "status": ledger_status(asked),
-            "minutes": shown,
-            "spans": SPANS,
-            "minute": MINUTE,
-        },
-        tables=(
-            Table("batches", "Latest batches", columns.BATCH, latest, links=TO_BATCH),
-            Table("minutes", "Lines by time", BARS, shown.bars),
-        ),
+    values = {"status": ledger_status(asked), "minutes": shown, "spans": SPANS, "minute": MINUTE}
+    tables = (
+        Table("batches", "Latest batches", columns.BATCH, latest, links=TO_BATCH),
+        Table("minutes", "Lines by time", BARS, shown.bars),
     )
+    return Page(asked.pipeline, values, tables)
 
 
 def minute_page(asked: Asked) -> Page:
@@ -116,35 +108,29 @@ def minute_page(asked: Asked) -> Page:
         links=TO_BATCH,
         empty="none: its lines are of segments that were pruned, or it has no line",
     )
-    title = minute_text(view.minute)
-    return Page(template="minute.html", title=title, values={"minute": view}, tables=(parts,))
+    return Page(minute_text(view.minute), {"minute": view}, [parts])
 
 
 def kafka_page(asked: Asked) -> Page:
     """What Kafka says now: lag, how old what waits is, and what is not read."""
-    values = {"waiting": kafka_status(asked)}
-    return Page(template="kafka.html", title=asked.pipeline, values=values)
+    return Page(asked.pipeline, {"waiting": kafka_status(asked)})
 
 
 def partitions_page(asked: Asked) -> Page:
     """A strip for each partition, as the ledger has it; :func:`strips_page` has Kafka's ends."""
-    return _partitions("partitions.html", ledger_status(asked), None)
+    return _partitions(ledger_status(asked), None)
 
 
 def strips_page(asked: Asked) -> Page:
     """The strips with Kafka's ends."""
     view = kafka_status(asked)
-    return _partitions("strips.html", view.status, view)
+    return _partitions(view.status, view)
 
 
-def _partitions(template: str, view: StatusView, asked: WaitingView | None) -> Page:
+def _partitions(view: StatusView, asked: WaitingView | None) -> Page:
     strips = [(p, stretches(p)) for p in view.partitions[:STRIPS_MAX]]
-    return Page(
-        template=template,
-        title="Partitions",
-        values={"status": view, "strips": strips, "waiting": asked},
-        tables=(partitions_table(view, asked),),
-    )
+    values = {"status": view, "strips": strips, "waiting": asked}
+    return Page("Partitions", values, [partitions_table(view, asked)])
 
 
 def partitions_table(view: StatusView, asked: WaitingView | None) -> Table:
@@ -221,12 +207,9 @@ def batches_page(asked: Asked) -> Page:
         limit=limit,
     ).batches
     older = found[-1].batch_id if len(found) == limit else None
-    return Page(
-        template="batches.html",
-        title="Batches",
-        values={"states": list(BatchState), "kinds": list(BatchKind), "older": older},
-        tables=(Table("batches", "Batches, newest first", columns.BATCH, found, links=TO_BATCH),),
-    )
+    values = {"states": list(BatchState), "kinds": list(BatchKind), "older": older}
+    listed = Table("batches", "Batches, newest first", columns.BATCH, found, links=TO_BATCH)
+    return Page("Batches", values, [listed])
 
 
 def batch_page(asked: Asked) -> Page:
@@ -239,12 +222,7 @@ def batch_page(asked: Asked) -> Page:
     # To one of another pipeline the user may have no right: it is as unknown as one that is not.
     view = batch(asked.ctx, batch_id, rows=ROWS, pipeline=pipeline)
     dag_id = pipeline + REPLAY_SUFFIX if view.kind == BatchKind.REPLAY else pipeline
-    return Page(
-        template="batch.html",
-        title=f"Batch {batch_id}",
-        values={"batch": view, "dag_id": dag_id},
-        tables=batch_tables(view),
-    )
+    return Page(f"Batch {batch_id}", {"batch": view, "dag_id": dag_id}, batch_tables(view))
 
 
 def batch_tables(view: BatchView) -> tuple[Table, ...]:
@@ -286,31 +264,18 @@ def dead_letters_page(asked: Asked) -> Page:
         limit=limit,
     ).dead_letters
     totals = reasons(asked.ctx, asked.pipeline, among)
+    values = {
+        "letters": found,
+        "reasons": list(MalformedReason),
+        "totals": totals,
+        "more": skip + limit if len(found) == limit else None,
+        "batches": sorted({letter.batch_id for letter in found}),
+    }
     others = urlencode({key: query[key] for key in query if key not in {"reason", "skip"}})
-    return Page(
-        template="dead_letters.html",
-        title="Dead letters",
-        values={
-            "letters": found,
-            "reasons": list(MalformedReason),
-            "totals": totals,
-            "more": skip + limit if len(found) == limit else None,
-            "batches": sorted({letter.batch_id for letter in found}),
-        },
-        tables=(
-            Table(
-                "reasons",
-                "By reason",
-                REASONS,
-                totals.totals.items(),
-                links={"reason": f"dead-letters?{others}&reason={{}}"},
-            ),
-            Table(
-                "dead_letters",
-                "Records that could not be understood",
-                columns.DEAD_LETTER,
-                found,
-                links=TO_BATCH,
-            ),
-        ),
+    to_reason = {"reason": f"dead-letters?{others}&reason={{}}"}
+    not_understood = "Records that could not be understood"
+    tables = (
+        Table("reasons", "By reason", REASONS, totals.totals.items(), links=to_reason),
+        Table("dead_letters", not_understood, columns.DEAD_LETTER, found, links=TO_BATCH),
     )
+    return Page("Dead letters", values, tables)

@@ -7,17 +7,10 @@ from airflow.models.xcom import XCOM_RETURN_KEY
 from airflow.utils.state import State
 from fastapi import status
 
+from tally.airflow.console import runs
 from tally.airflow.console.access import READ_REPORTS, may
 from tally.airflow.console.page import ROWS, SHOWN_MAX, Asked, Page, Table
-from tally.airflow.console.runs import (
-    TASKS_MAX,
-    AuditRun,
-    audits,
-    find_run,
-    find_xcom,
-    is_paused,
-    tasks_of,
-)
+from tally.airflow.console.runs import AuditRun, find_xcom, is_paused
 from tally.airflow.losses_dag import REFUSED_KEY, SETTLE, as_seen
 from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
 from tally.airflow.replay_dag import PREVIEW, REPLAY_KEY, REQUEST, SHOWN_KEY
@@ -54,20 +47,16 @@ def replay_page(asked: Asked) -> Page:
     topics = asked.ctx.settings.pipeline(pipeline).topics
     found = list_replays(asked.ctx, pipeline, limit=ROWS).replays
     title = f"The latest {ROWS} replays" if len(found) == ROWS else "Replays, newest first"
-    return Page(
-        template="replay.html",
-        title="Replay",
-        values={
-            # Without a choice the DAG would take its own default, everything.
-            "what": query.one_of("what", CHOICES) or "minutes",
-            "choices": CHOICES,
-            # That of a link, too: a topic may have been counted and be configured no more.
-            "topics": list(dict.fromkeys([*topics, *filter(None, [query.get("topic")])])),
-            "reason_max": REASON_MAX,
-            "dag_id": pipeline + REPLAY_SUFFIX,
-        },
-        tables=(Table("replays", title, columns.REPLAY, found),),
-    )
+    values = {
+        # Without a choice the DAG would take its own default, everything.
+        "what": query.one_of("what", CHOICES) or "minutes",
+        "choices": CHOICES,
+        # That of a link, too: a topic may have been counted and be configured no more.
+        "topics": list(dict.fromkeys([*topics, *filter(None, [query.get("topic")])])),
+        "reason_max": REASON_MAX,
+        "dag_id": pipeline + REPLAY_SUFFIX,
+    }
+    return Page("Replay", values, [Table("replays", title, columns.REPLAY, found)])
 
 
 def losses_page(asked: Asked) -> Page:
@@ -76,54 +65,36 @@ def losses_page(asked: Asked) -> Page:
     undecided = [loss for loss in found if loss.state == "open"]
     shown = undecided[:SHOWN_MAX]  # what is decided is what is seen
     decided = [loss for loss in reversed(found) if loss.state != "open"]
-    return Page(
-        template="losses.html",
-        title="Losses",
-        values={
-            "open": undecided,
-            "seen": [as_seen(loss) for loss in shown],
-            "reason_max": REASON_MAX,
-            "dag_id": asked.pipeline + LOSSES_SUFFIX,
-        },
-        tables=(
-            Table("open", "Open losses, oldest first", columns.LOSS, undecided),
-            Table("decided", "Decided, newest first", columns.LOSS, decided),
-        ),
+    values = {
+        "open": undecided,
+        "seen": [as_seen(loss) for loss in shown],
+        "reason_max": REASON_MAX,
+        "dag_id": asked.pipeline + LOSSES_SUFFIX,
+    }
+    tables = (
+        Table("open", "Open losses, oldest first", columns.LOSS, undecided),
+        Table("decided", "Decided, newest first", columns.LOSS, decided),
     )
+    return Page("Losses", values, tables)
 
 
 def audit_page(asked: Asked) -> Page:
     """What the last audits have found, for whoever may see it."""
     dag_id = asked.pipeline + AUDIT_SUFFIX
     may_see = may(asked.user, READ_REPORTS, dag_id)
-    runs = audits(dag_id, limit=AUDITS) if may_see else []
-    audit = next(iter(audits(dag_id, limit=1, reported=True)), None) if may_see else None
+    latest = runs.audits(dag_id, limit=AUDITS) if may_see else []
+    reported = runs.audits(dag_id, limit=1, reported=True) if may_see else []
+    audit = next(iter(reported), None)
     violations = [Violation(**one) for one in audit.report["violations"]] if audit else []
-    return Page(
-        template="audit.html",
-        title="Audit",
-        values={
-            "audit": audit,
-            "dag_id": dag_id,
-            "may_see": may_see,
-            "paused": is_paused(dag_id),
-        },
-        tables=(
-            Table(
-                "violations",
-                "Violations that the latest audit has found",
-                columns.VIOLATION,
-                violations,
-                empty="none" if audit else "not known",
-            ),
-            Table(
-                "audits",
-                f"The latest {AUDITS} audits" if len(runs) == AUDITS else "Audits",
-                AUDIT_RUNS,
-                runs,
-            ),
-        ),
+    values = {"audit": audit, "dag_id": dag_id, "may_see": may_see, "paused": is_paused(dag_id)}
+    found = "Violations that the latest audit has found"
+    none = "none" if audit else "not known"
+    title = f"The latest {AUDITS} audits" if len(latest) == AUDITS else "Audits"
+    tables = (
+        Table("violations", found, columns.VIOLATION, violations, empty=none),
+        Table("audits", title, AUDIT_RUNS, latest),
     )
+    return Page("Audit", values, tables)
 
 
 def pipeline_of(dag_id: str) -> tuple[str, str]:
@@ -136,16 +107,15 @@ def pipeline_of(dag_id: str) -> tuple[str, str]:
 
 def run_page(dag_id: str, run_id: str, asked: Asked) -> Page:
     """A run of one of Tally's DAGs, also as a tab in Airflow."""
-    run, (pipeline, kind) = find_run(dag_id, run_id), pipeline_of(dag_id)
+    run, (pipeline, kind) = runs.find_run(dag_id, run_id), pipeline_of(dag_id)
     known = pipeline in asked.ctx.settings.names
     values: dict[str, Any] = {"dag_id": dag_id, "run_id": run_id, "run": run, "kind": kind}
+    values["known"] = known
     if run is None or not known:
-        values["known"] = known
-        code = status.HTTP_404_NOT_FOUND
-        return Page(template="no_run.html", title="Run", values=values, code=code)
+        return Page("Run", values, code=status.HTTP_404_NOT_FOUND)
     has_ended = run.state in State.finished_dr_states
     values |= {"has_ended": has_ended, "waits": not has_ended and is_paused(dag_id)}
-    values |= {"tasks": tasks_of(dag_id, run_id), "tasks_max": TASKS_MAX}
+    values |= {"tasks": runs.tasks_of(dag_id, run_id), "tasks_max": runs.TASKS_MAX}
     if kind == LOSSES_SUFFIX:
         values["done"] = find_xcom(dag_id, run_id, SETTLE, XCOM_RETURN_KEY)
         values["refused"] = find_xcom(dag_id, run_id, SETTLE, REFUSED_KEY)
@@ -158,8 +128,7 @@ def run_page(dag_id: str, run_id: str, asked: Asked) -> Page:
     if len(found) == RUN_BATCHES_MAX:
         title = f"The latest {RUN_BATCHES_MAX} batches of this run"
     links = {"batch_id": f"pipelines/{pipeline}/batches/{{}}"}
-    tables = (Table("batches", title, columns.BATCH, found, links=links),)
-    return Page(template="run.html", title="Run", values=values, tables=tables)
+    return Page("Run", values, [Table("batches", title, columns.BATCH, found, links=links)])
 
 
 def replay_run(ctx: Context, pipeline: str, run_id: str, *, has_ended: bool) -> Mapping[str, Any]:
