@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from tally import errors
 from tally.airflow.connections import connected_settings, spark_settings
-from tally.airflow.task import final, final_unless_retryable
+from tally.airflow.policies import final, final_unless_retryable
 from tally.config.servers import SparkSettings
 
 pytestmark = pytest.mark.airflow

@@ -197,7 +197,7 @@ def test_killing_the_task_while_its_driver_is_made_starts_none(
     world: World, planned: int, given: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The signal can come when there is no process yet."""
-    from tally.airflow import count as module
+    from tally.airflow import driver as module
 
     monkeypatch.setenv("STAND_IN", f"report={given}")
     count = Count(world, planned)

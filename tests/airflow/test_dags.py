@@ -293,7 +293,7 @@ def test_a_wrong_pipeline_has_one_dag_that_says_so_and_the_others_have_theirs(pa
         assert "disabled" in disabled.tags
         (task,) = disabled.tasks
         assert task.task_id == "plan"
-        run = SimpleNamespace(dag_id="p", run_id="r", conf={})
+        run = SimpleNamespace(dag_id="p", run_id="r", run_after=None, conf={})
         with pytest.raises(AirflowFailException) as failed:
             task.choose_branch({"ti": run, "dag_run": run})
         assert said in str(failed.value)

@@ -8,8 +8,7 @@ from typing import Any, Final
 from airflow.sdk import DAG
 from airflow.sdk import Context as TaskContext
 
-from tally.airflow.policies import AUDIT_SUFFIX, AUDIT_TIMEOUT, result_asset, tally_dag
-from tally.airflow.task import TallyOperator, final, final_unless_retryable
+from tally.airflow import policies
 from tally.clock import Clock
 from tally.config.pipeline import Pipeline
 from tally.formatting import plural
@@ -29,30 +28,30 @@ _VIOLATIONS_KEPT: Final = 500
 
 def audit_dag(pipeline: Pipeline, *, config: Path, doc_md: str) -> DAG:
     """``audit >> prune``, daily."""
-    with tally_dag(
+    with policies.tally_dag(
         pipeline,
-        AUDIT_SUFFIX,
+        policies.AUDIT_SUFFIX,
         doc_md,
         config=config,
         description=f"Proves that {pipeline.table} is what was counted",
         schedule=SCHEDULE,
-        dagrun_timeout=AUDIT_TIMEOUT * 3,
-        task_timeout=AUDIT_TIMEOUT,
+        dagrun_timeout=policies.AUDIT_TIMEOUT * 3,
+        task_timeout=policies.AUDIT_TIMEOUT,
     ) as dag:
-        audit = TallyAuditOperator(task_id=AUDIT, inlets=[result_asset(pipeline)])
+        audit = TallyAuditOperator(task_id=AUDIT, inlets=[policies.result_asset(pipeline)])
         if pipeline.prune_after_days:
             older_than = timedelta(days=pipeline.prune_after_days)
             audit >> TallyPruneOperator(task_id=PRUNE, older_than=older_than)
     return dag
 
 
-class TallyAuditOperator(TallyOperator):
+class TallyAuditOperator(policies.TallyOperator):
     """Prove that the result is what the ledger says was counted, each line once.
 
     Red when there is a violation; the error names each with its place. It repairs nothing.
     """
 
-    @final_unless_retryable()
+    @policies.final_unless_retryable()
     def execute(self, context: TaskContext) -> dict[str, int]:
         """Check the ledger; what was checked, and the violations, go to XCom."""
         from tally.airflow.task_metrics import send_audit
@@ -76,14 +75,14 @@ class TallyAuditOperator(TallyOperator):
                 f"{violation.check}: {violation.where}: {violation.detail}"
                 for violation in findings[:_VIOLATIONS_SHOWN]
             )
-            raise final(
+            raise policies.final(
                 f"pipeline {self.pipeline}: {plural(len(findings), 'violation')}: {shown}. "
                 f"Next: tally audit {self.pipeline}"
             )
         return checked
 
 
-class TallyPruneOperator(TallyOperator):
+class TallyPruneOperator(policies.TallyOperator):
     """Fold old contributions that Kafka can no longer serve, so that the ledger does not grow on.
 
     The result does not change, and the audit still proves it. Runs behind a green audit alone: what
@@ -94,7 +93,7 @@ class TallyPruneOperator(TallyOperator):
         super().__init__(**options)
         self.older_than = older_than
 
-    @final_unless_retryable()
+    @policies.final_unless_retryable()
     def execute(self, context: TaskContext) -> dict[str, int]:  # noqa: ARG002 - Airflow's signature
         """Prune the ledger; what was folded and deleted goes to XCom."""
         from tally.maintenance.prune import prune

@@ -11,16 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.sdk import Context as TaskContext
 from airflow.sdk.exceptions import AirflowException
 
+from tally.airflow import driver, policies
 from tally.airflow.connections import connected_settings, spark_settings
-from tally.airflow.driver import (
-    Driver,
-    driver_environment,
-    secrets_file,
-    submit_command,
-    submit_conf,
-)
-from tally.airflow.policies import FINAL_EXITS, patience, result_asset, topic_assets
-from tally.airflow.task import TallyOperator, final, final_unless_retryable
 from tally.config.pipeline import Pipeline
 from tally.config.servers import SparkSettings
 from tally.config.settings import Settings
@@ -44,7 +36,7 @@ _COUNTS: Final = ("records", "matched", "malformed", "continuations")
 _SIGKILL_EXITS: Final = frozenset({-signal.SIGKILL, 128 + signal.SIGKILL})
 
 
-class TallyCountOperator(TallyOperator):
+class TallyCountOperator(policies.TallyOperator):
     """Count the planned batch with Spark and commit it, each line exactly once.
 
     Safe to clear, retry and run twice: a batch that the ledger has as committed is not read again,
@@ -74,10 +66,10 @@ class TallyCountOperator(TallyOperator):
         if catch_up and self.execution_timeout:
             catch_up_s = _CATCH_UP * self.execution_timeout.total_seconds()
             self.application_args = ["--catch-up-s", f"{catch_up_s:g}", *self.application_args]
-        self.driver = Driver()
+        self.driver = driver.Driver()
         self._secrets: Path | None = None
 
-    @final_unless_retryable()
+    @policies.final_unless_retryable()
     def execute(self, context: TaskContext) -> None:
         """Run the batch unless it is committed; write its counts to the result's asset and XCom.
 
@@ -104,7 +96,7 @@ class TallyCountOperator(TallyOperator):
             self._judge(outcome, failure, settings.spark)
             task_metrics.send_batches(outcome)
         if outcome.abandoned:
-            raise final("; ".join(outcome.abandoned))
+            raise policies.final("; ".join(outcome.abandoned))
         self.log.info(outcome_text(outcome))
         if warning := warning_of(outcome, settings.pipeline(outcome.pipeline)):
             self.log.warning(warning)
@@ -128,7 +120,7 @@ class TallyCountOperator(TallyOperator):
         try:
             return [int(number) for number in self._batches.split(",")]
         except ValueError:
-            raise final(
+            raise policies.final(
                 f"{self._batches!r} names no batch: clear the task before, which plans it again"
             ) from None
 
@@ -136,15 +128,16 @@ class TallyCountOperator(TallyOperator):
         """Run the driver; returns how it failed, None when it did not."""
         with ExitStack() as stack:
             # This late, so that Airflow stores none of it.
-            self._secrets = stack.enter_context(secrets_file(settings))
+            self._secrets = stack.enter_context(driver.secrets_file(settings))
             command = [sys.executable, self.application, *self.application_args]
             if not settings.spark.is_connect:
                 conf = _driver_conf(settings, offsets, stack)
-                command = submit_command(
+                command = driver.submit_command(
                     self.application, self.application_args, name=f"tally_{self.dag_id}", conf=conf
                 )
             try:
-                self.driver.run(command, driver_environment(Path(self.config), self._secrets))
+                environment = driver.driver_environment(Path(self.config), self._secrets)
+                self.driver.run(command, environment)
             except AirflowException as error:
                 return error
         return None
@@ -164,8 +157,8 @@ class TallyCountOperator(TallyOperator):
                 "not committed in the ledger"
             )
         code, error_line = self.driver.exit_code, self.driver.error_line
-        if code in FINAL_EXITS:
-            raise final(f"batch {self._batches}: {error_line}")
+        if code in policies.FINAL_EXITS:
+            raise policies.final(f"batch {self._batches}: {error_line}")
         if code in _SIGKILL_EXITS and not self.driver.killed:
             raise AirflowException(
                 f"batch {self._batches}: the driver was ended by SIGKILL, perhaps because memory "
@@ -181,7 +174,7 @@ def _driver_conf(settings: Settings, offsets: int, stack: ExitStack) -> Mapping[
     """Spark's configuration for spark-submit; folders are deleted with the stack."""
     from tally.spark.session import is_local, session_options
 
-    conf = submit_conf(session_options(settings.spark), driver_flags(offsets))
+    conf = driver.submit_conf(session_options(settings.spark), driver_flags(offsets))
     if not is_local(settings.spark):  # executors on other machines do not have the folder
         return conf
     return with_archive(
@@ -196,9 +189,9 @@ def count_options(pipeline: Pipeline, *, config: Path, job: Path) -> dict[str, A
         "pipeline": pipeline.name,
         "config": str(config),
         "application": str(job),
-        "execution_timeout": patience(pipeline),
-        "inlets": topic_assets(pipeline),
-        "outlets": [result_asset(pipeline)],
+        "execution_timeout": policies.patience(pipeline),
+        "inlets": policies.topic_assets(pipeline),
+        "outlets": [policies.result_asset(pipeline)],
         "doc_md": cleandoc(TallyCountOperator.__doc__ or ""),
     }
 

@@ -16,7 +16,6 @@ from tally.airflow.policies import RUN_TYPES, TAG, check_patience, timetable
 from tally.airflow.replay_dag import replay_dag
 from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
-from tally.config.settings import Settings
 from tally.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -43,7 +42,14 @@ def pipeline_dags(*, config: Path, job: Path, doc_md: str) -> dict[str, DAG]:
     dags: dict[str, DAG] = {}
     for name in settings.names:
         try:
-            found = _dags_of(settings, name, config, job, doc_md)
+            pipeline = settings.pipeline(name)
+            check_patience(pipeline, settings)
+            found = [
+                minute_dag(pipeline, config=config, job=job, doc_md=doc_md),
+                replay_dag(pipeline, config=config, job=job),
+                losses_dag(pipeline, config=config),
+                audit_dag(pipeline, config=config, doc_md=doc_md),
+            ]
         except ConfigError as error:
             log.error("pipeline %s is disabled: %s", name, error.what)  # noqa: TRY400 - no bug
             # Another pipeline's DAG may have its name: Airflow registers each DAG that is made.
@@ -51,22 +57,6 @@ def pipeline_dags(*, config: Path, job: Path, doc_md: str) -> dict[str, DAG]:
             found = [disabled_dag(name, error.what, config=config)] if has_dag else []
         dags |= {dag.dag_id: dag for dag in found}
     return dags
-
-
-def _dags_of(settings: Settings, name: str, config: Path, job: Path, doc_md: str) -> list[DAG]:
-    """The DAGs of a pipeline.
-
-    Raises:
-        ConfigError: It is configured wrong.
-    """
-    pipeline = settings.pipeline(name)
-    check_patience(pipeline, settings)
-    return [
-        minute_dag(pipeline, config=config, job=job, doc_md=doc_md),
-        replay_dag(pipeline, config=config, job=job),
-        losses_dag(pipeline, config=config),
-        audit_dag(pipeline, config=config, doc_md=doc_md),
-    ]
 
 
 def is_dag_id(name: str) -> bool:

@@ -22,8 +22,7 @@ from airflow.sdk import Context as TaskContext
 from airflow.sdk.exceptions import AirflowFailException
 
 from tally import __version__
-from tally.airflow.policies import LOSSES_SUFFIX, run_timeout, tally_dag
-from tally.airflow.task import TallyOperator, final, final_unless_retryable, requester_of
+from tally.airflow import policies
 from tally.config.pipeline import Pipeline
 from tally.errors import UsageError
 from tally.model import Loss
@@ -61,13 +60,13 @@ _REASON_MAX: Final = 1000
 def losses_dag(pipeline: Pipeline, *, config: Path) -> DAG:
     """``look >> [decide >> settle]``, by hand only."""
     shown = f"ti.xcom_pull(task_ids='{LOOK}', key='{LOSSES_KEY}')"
-    with tally_dag(
+    with policies.tally_dag(
         pipeline,
-        LOSSES_SUFFIX,
+        policies.LOSSES_SUFFIX,
         __doc__,
         config=config,
         description=f"Asks an operator about records that {pipeline.name} has lost",
-        dagrun_timeout=_ANSWER_TIMEOUT + 2 * run_timeout(pipeline),
+        dagrun_timeout=_ANSWER_TIMEOUT + 2 * policies.run_timeout(pipeline),
         params=decision_fields(),
     ) as dag:
         look = TallyLookOperator(task_id=LOOK)
@@ -127,14 +126,14 @@ def _reason_field(description: str, **schema: Any) -> Param:
     )
 
 
-class TallyLookOperator(TallyOperator, BaseBranchOperator):
+class TallyLookOperator(policies.TallyOperator, BaseBranchOperator):
     """Look at the open losses: offsets that Kafka lost before they were counted.
 
     If there are none, the run ends green. Otherwise `decide` asks an operator, unless the run was
     triggered with a decision: then `settle` writes that.
     """
 
-    @final_unless_retryable()
+    @policies.final_unless_retryable()
     def choose_branch(self, context: TaskContext) -> list[str]:
         """Write the open losses to XCom: the decision is about exactly these."""
         params = context["params"]
@@ -147,7 +146,7 @@ class TallyLookOperator(TallyOperator, BaseBranchOperator):
         return [DECIDE] if shown["losses"] else []
 
 
-class TallySettleOperator(TallyOperator):
+class TallySettleOperator(policies.TallyOperator):
     """Write the decision into the ledger, with who made it, when and why.
 
     After *Accept*, counting continues after the lost offsets with the next run of the minute DAG.
@@ -165,7 +164,7 @@ class TallySettleOperator(TallyOperator):
         self.log.info(done)
         return done
 
-    @final_unless_retryable()
+    @policies.final_unless_retryable()
     def _settle(self, context: TaskContext) -> str:
         params, ti = context["params"], context["ti"]
         if params["decision"] != ASK:  # by whoever has triggered the run
@@ -179,14 +178,14 @@ class TallySettleOperator(TallyOperator):
             user = (answer["responded_by_user"] or {}).get("name")
             again = f"clear the task {DECIDE} and answer again"
         if not (reason := reason.strip()):
-            raise final(f"there is no reason, and nothing was decided. Next: {again}")
+            raise policies.final(f"there is no reason, and nothing was decided. Next: {again}")
         shown = ti.xcom_pull(task_ids=LOOK, key=LOSSES_KEY)["losses"]
         if not shown:
-            raise final(
+            raise policies.final(
                 "`seen` names no loss, and nothing was decided. Next: trigger the DAG without "
                 "parameters, which asks"
             )
-        by = requester_of(context, user).name
+        by = policies.requester_of(context, user).name
         ctx = self.open_context()
         return settle(ctx, self.pipeline, shown, accept=accept, by=by, reason=reason)
 

@@ -8,9 +8,8 @@ from airflow.sdk import DAG, BaseBranchOperator, BaseOperatorLink
 from airflow.sdk import Context as TaskContext
 
 from tally import __version__
+from tally.airflow import policies
 from tally.airflow.count import COUNT, TallyCountOperator, count_options
-from tally.airflow.policies import LOSSES_SUFFIX, REPLAY_SUFFIX, base_path, run_timeout, tally_dag
-from tally.airflow.task import TallyOperator, final, final_unless_retryable
 from tally.config.pipeline import Pipeline
 from tally.planning.blocks import blocked_error
 
@@ -26,15 +25,16 @@ NOTE_KEY: Final = "batch"
 
 def minute_dag(pipeline: Pipeline, *, config: Path, job: Path, doc_md: str) -> DAG:
     """``plan >> [count, blocked]``, on the pipeline's schedule."""
-    with tally_dag(
+    with policies.tally_dag(
         pipeline,
         "",
         doc_md,
         config=config,
         description=f"Counts {', '.join(pipeline.topics)} into {pipeline.table}, each line exactly "
-        f"once. To reprocess, use {pipeline.name}{REPLAY_SUFFIX}, not a backfill over dates.",
+        f"once. To reprocess, use {pipeline.name}{policies.REPLAY_SUFFIX}, not a backfill over "
+        "dates.",
         schedule=pipeline.schedule,
-        dagrun_timeout=run_timeout(pipeline),
+        dagrun_timeout=policies.run_timeout(pipeline),
     ) as dag:
         plan = TallyPlanOperator(task_id=PLAN)
         count = TallyCountOperator(
@@ -54,7 +54,7 @@ def from_note(field: str, then: str = "") -> str:
     return f"{{{{ ti.xcom_pull(task_ids='{PLAN}', key='{NOTE_KEY}')['{field}']{then} }}}}"
 
 
-class TallyPlanOperator(TallyOperator, BaseBranchOperator):
+class TallyPlanOperator(policies.TallyOperator, BaseBranchOperator):
     """Fix the offset ranges of the next batch, before any data is read.
 
     An open batch is resumed with its planned ranges. If there is nothing new, the rest of the run
@@ -62,7 +62,7 @@ class TallyPlanOperator(TallyOperator, BaseBranchOperator):
     make `blocked` run.
     """
 
-    @final_unless_retryable()
+    @policies.final_unless_retryable()
     def choose_branch(self, context: TaskContext) -> list[str]:
         """Plan, write the plan to XCom, and return the tasks that have something to do."""
         from tally.airflow import task_metrics
@@ -71,9 +71,9 @@ class TallyPlanOperator(TallyOperator, BaseBranchOperator):
 
         run = context["dag_run"]
         if run.conf:
-            raise final(
+            raise policies.final(
                 f"this DAG takes no configuration, and was given {', '.join(sorted(run.conf))}; to "
-                f"reprocess ranges, trigger {self.pipeline}{REPLAY_SUFFIX}"
+                f"reprocess ranges, trigger {self.pipeline}{policies.REPLAY_SUFFIX}"
             )
         requester = Requester(
             name=f"airflow:{run.dag_id}",
@@ -119,10 +119,10 @@ class LossesLink(BaseOperatorLink):
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow's signature
         """The DAG's page."""
-        return f"{base_path()}/dags/{operator.pipeline}{LOSSES_SUFFIX}"
+        return f"{policies.base_path()}/dags/{operator.pipeline}{policies.LOSSES_SUFFIX}"
 
 
-class TallyBlockedOperator(TallyOperator):
+class TallyBlockedOperator(policies.TallyOperator):
     """Make the run red while partitions wait for an operator's decision.
 
     The other partitions are counted all the same. The error names each blocked partition, what the
@@ -140,6 +140,6 @@ class TallyBlockedOperator(TallyOperator):
     def execute(self, context: TaskContext) -> None:  # noqa: ARG002 - Airflow's signature
         """Fail without a retry."""
         # The DAG decides losses alone; another topic is adopted on the command line.
-        losses_dag = f"{self.pipeline}{LOSSES_SUFFIX}"
+        losses_dag = f"{self.pipeline}{policies.LOSSES_SUFFIX}"
         also = f" A loss may also be decided in Airflow: trigger {losses_dag}"
-        raise final(self.message + (also if "tally losses accept" in self.message else ""))
+        raise policies.final(self.message + (also if "tally losses accept" in self.message else ""))

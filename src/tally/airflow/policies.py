@@ -1,4 +1,4 @@
-"""What all DAGs of a pipeline share: timeouts, retries, assets, addresses.
+"""What all DAGs and tasks of a pipeline share: timeouts, retries, errors, assets, addresses.
 
 All timeouts follow from the pipeline's ``patience_s``. Each is shorter than the next: an answer of
 Kafka or a lock wait, a statement, the task, the run. So the innermost timeout fires first, and its
@@ -16,21 +16,40 @@ a task that waits for an operator            nobody: ``blocked`` and ``decide`` 
 ===========================================  ======================================================
 """
 
+import logging
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from inspect import cleandoc
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from airflow.sdk import DAG, Asset, CronTriggerTimetable
+from airflow.sdk import DAG, Asset, BaseOperator, CronTriggerTimetable
+from airflow.sdk import Context as TaskContext
 from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowTimetableInvalid
+from airflow.sdk.exceptions import AirflowFailException, AirflowTimetableInvalid
 
+from tally import __version__
+from tally.airflow.connections import connected_settings, find_connection
 from tally.config.names import DAG_SUFFIXES
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
-from tally.errors import ConfigError, FencedError, OperatorError, UsageError
+from tally.errors import (
+    AccessDeniedError,
+    ConfigError,
+    FencedError,
+    OperatorError,
+    TallyError,
+    UsageError,
+)
+
+if TYPE_CHECKING:  # DAG parsing must not import Kafka and MySQL
+    from tally.context import Context
+    from tally.ledger.batches import Requester
+
+log = logging.getLogger(__name__)
 
 TAG: Final = "tally"
 
@@ -81,9 +100,8 @@ def bounded(settings: Settings, task: timedelta) -> Settings:
     longest = math.ceil(task.total_seconds() * _ANSWER)
     statement_s = min(settings.mysql.statement_timeout_s, longest)
     bound = {"statement_timeout_s": statement_s}
-    update: dict[str, Any] = {"mysql": settings.mysql.model_copy(update=bound)}
-    if settings.results is not None:
-        update["results"] = settings.results.model_copy(update=bound)
+    servers = {"mysql": settings.mysql, "results": settings.results}
+    update = {name: one.model_copy(update=bound) for name, one in servers.items() if one}
     return settings.model_copy(update=update)
 
 
@@ -189,3 +207,101 @@ def result_asset(pipeline: Pipeline) -> Asset:
 def base_path() -> str:
     """The path of Airflow's base URL; a link without an origin uses the browser's."""
     return urlsplit(conf.get("api", "base_url", fallback="/") or "/").path.rstrip("/")
+
+
+# --- tasks, and what becomes of their errors
+
+_REQUESTER_MAX: Final = 250
+
+
+class TallyOperator(BaseOperator):
+    """A task of a pipeline.
+
+    The docstring of each operator is the documentation that Airflow shows of its task.
+
+    Args:
+        pipeline: The pipeline. Like the next one it is a default argument of the DAG.
+        config: The configuration file; it and Airflow's connections are read when the task runs.
+        options: As Airflow's operators take them.
+    """
+
+    def __init__(self, *, pipeline: str = "", config: str = "", **options: Any) -> None:
+        super().__init__(**options)
+        self.pipeline = pipeline
+        self.config = config
+        self.doc_md = cleandoc(type(self).__doc__ or "")
+
+    def open_context(self, requester: "Requester | None" = None) -> "Context":
+        """The context of the task: its statements time out before the task does.
+
+        Args:
+            requester: Recorded in the ledger with what is done; this process when None.
+
+        Raises:
+            ConfigError: As :func:`connected_settings`, or the timeouts are not in order: a
+                connection may have other ones than the file that the DAG was made from.
+        """
+        from tally.context import open_context
+
+        settings = connected_settings(Path(self.config))
+        pipeline = settings.pipeline(self.pipeline)
+        task = self.execution_timeout or patience(pipeline)
+        if task <= patience(pipeline):  # the daily ones have hours
+            check_patience(pipeline, settings)
+        return open_context(bounded(settings, task), requester=requester)
+
+
+def requester_of(context: TaskContext, user: str | None) -> "Requester":
+    """Whom the ledger records for what a run does that a user has triggered or answered."""
+    from tally.ledger.batches import Requester
+
+    run = context["dag_run"]
+    name = f"airflow:{run.dag_id}:{user or 'unknown'}"[:_REQUESTER_MAX]
+    return Requester(name=name, version=__version__, run_id=run.run_id)
+
+
+@contextmanager
+def final_unless_retryable() -> Iterator[None]:
+    """Fail the task at once, with Tally's own message, on errors that a retry cannot correct.
+
+    Each error of Tally's is a line of the log, with what to do next. A
+    :class:`tally.errors.RetryableError`, a :class:`tally.errors.OutcomeUnknownError` and errors
+    that are not Tally's pass unchanged: Airflow then retries as the DAG says.
+
+    Raises:
+        AirflowFailException: An operator must decide, the request is wrong, or a newer attempt owns
+            the batch; the next run resumes what is left.
+    """
+    try:
+        yield
+    except FINAL_ERRORS as error:
+        if isinstance(error, AccessDeniedError):
+            _name_connection(error)
+        # Without the error as its cause: of an expected state the sentence says all, and Airflow
+        # would show two tracebacks.
+        log.debug("the error", exc_info=error)
+        raise final(str(error)) from None
+    except TallyError as error:
+        log.warning("%s", error)
+        raise
+
+
+def _name_connection(error: AccessDeniedError) -> None:
+    """Add to the next step of a refused login where user and password come from."""
+    if error.credentials:
+        connection = f"tally_{error.credentials[0].partition('.')[0]}"
+        source = (
+            f"the connection {connection}"
+            if find_connection(connection)
+            else f"the configuration, as there is no connection {connection}"
+        )
+        error.next_step += f"; {' and '.join(error.credentials)} come from {source}"
+
+
+def final(sentence: str) -> AirflowFailException:
+    """The error that fails a task without a retry; its message is in the log on lines of its own.
+
+    Airflow shows an error as the end of a traceback, where what to do next is easily missed.
+    """
+    log.error("%s", sentence)
+    return AirflowFailException(sentence)

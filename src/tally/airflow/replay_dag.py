@@ -24,10 +24,9 @@ from airflow.sdk import Context as TaskContext
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException
 
+from tally.airflow import policies
 from tally.airflow.count import TallyCountOperator, count_options
-from tally.airflow.policies import REPLAY_SUFFIX, RUN_PATH, base_path, tally_dag
 from tally.airflow.replay_form import as_text, form, read_form, show
-from tally.airflow.task import TallyOperator, final, final_unless_retryable, requester_of
 from tally.config.pipeline import Pipeline
 from tally.errors import PreviewOutdatedError
 from tally.formatting import continued, plural
@@ -58,9 +57,9 @@ _NAME_MAX: Final = 60
 def replay_dag(pipeline: Pipeline, *, config: Path, job: Path) -> DAG:
     """``preview >> request >> count (one task for each batch) >> outcome``, by hand only."""
     # The run has no timeout: its number of batches is not known here, and each batch has a timeout.
-    with tally_dag(
+    with policies.tally_dag(
         pipeline,
-        REPLAY_SUFFIX,
+        policies.REPLAY_SUFFIX,
         __doc__,
         config=config,
         description=f"Reprocesses offsets, times, batches or minutes of {pipeline.table}",
@@ -87,10 +86,10 @@ class PreviewLink(BaseOperatorLink):
     def get_link(self, operator: Any, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow's signature
         """The page of the plugin."""
         query = urlencode({"dag_id": ti_key.dag_id, "run_id": ti_key.run_id})
-        return f"{base_path()}{RUN_PATH}?{query}"
+        return f"{policies.base_path()}{policies.RUN_PATH}?{query}"
 
 
-class TallyReplayPreviewOperator(TallyOperator, SkipMixin):
+class TallyReplayPreviewOperator(policies.TallyOperator, SkipMixin):
     """Show what the replay would do: what is read, what it replaces, which minutes may change.
 
     The preview is in the log, in XCom and in the run's tab *Tally*, which the button *Preview*
@@ -106,7 +105,7 @@ class TallyReplayPreviewOperator(TallyOperator, SkipMixin):
 
         params = context["params"]
         try:
-            with final_unless_retryable():
+            with policies.final_unless_retryable():
                 request = read_form(params)
                 ctx = self.open_context(_requester(context))
                 shown = show(
@@ -125,7 +124,7 @@ class TallyReplayPreviewOperator(TallyOperator, SkipMixin):
         if recorded is not None:
             self.log.info("this run has recorded replay %s already", recorded.replay_id)
         elif shown["refused"]:
-            raise final(shown["refused"])
+            raise policies.final(shown["refused"])
         if params["dry_run"]:
             self.log.info(
                 "nothing was changed; to reprocess it: Trigger again with this config, "
@@ -134,13 +133,13 @@ class TallyReplayPreviewOperator(TallyOperator, SkipMixin):
             self.skip(ti=context["ti"], tasks=self.get_flat_relatives(upstream=False))
 
 
-class TallyReplayRequestOperator(TallyOperator):
+class TallyReplayRequestOperator(policies.TallyOperator):
     """Record the replay in the ledger: what was shown, who requested it, and why.
 
     Safe to retry and clear: a run records one replay, and a repeated request returns the same one.
     """
 
-    @final_unless_retryable()
+    @policies.final_unless_retryable()
     def execute(self, context: TaskContext) -> list[dict[str, str]]:
         """Record it and return its batches, one task each."""
         from tally.replay.record import request_shown
@@ -173,14 +172,14 @@ class TallyReplayRequestOperator(TallyOperator):
         ]
 
 
-class TallyReplayOutcomeOperator(TallyOperator):
+class TallyReplayOutcomeOperator(policies.TallyOperator):
     """Report the outcome of the replay from the ledger; red unless all of it is committed.
 
     It also runs after failures. To resume what is left, clear the red tasks or use
     `tally replay --resume 7`.
     """
 
-    @final_unless_retryable()
+    @policies.final_unless_retryable()
     def execute(self, context: TaskContext) -> None:
         """Read the outcome from the ledger; it goes to XCom."""
         from tally.replay.record import find_requested
@@ -189,12 +188,12 @@ class TallyReplayOutcomeOperator(TallyOperator):
         ti = context["ti"]
         replay_id = ti.xcom_pull(task_ids=REQUEST, key=REPLAY_KEY)
         if replay_id is None:
-            raise final("no replay was recorded; see the task before")
+            raise policies.final("no replay was recorded; see the task before")
         digest = str(ti.xcom_pull(task_ids=PREVIEW, key=SHOWN_KEY)["digest"])
         ctx = self.open_context(_requester(context))
         recorded = find_requested(ctx, self.pipeline, digest)
         if recorded is None or recorded.replay_id != int(replay_id):
-            raise final(
+            raise policies.final(
                 f"the ledger has no replay {replay_id} of this run: it was restored to an "
                 "older state since. Next: trigger the DAG again"
             )
@@ -203,12 +202,13 @@ class TallyReplayOutcomeOperator(TallyOperator):
         self.log.info(text)
         ti.xcom_push(key=SUMMARY_KEY, value=outcome_xcom(outcome))
         if not outcome.is_done:
-            raise final(f"{text}. Next: clear the red tasks, or: tally replay --resume {replay_id}")
+            again = f"clear the red tasks, or: tally replay --resume {replay_id}"
+            raise policies.final(f"{text}. Next: {again}")
 
 
 def _requester(context: TaskContext) -> "Requester":
     """The user who has triggered the run."""
-    return requester_of(context, context["dag_run"].triggering_user_name)
+    return policies.requester_of(context, context["dag_run"].triggering_user_name)
 
 
 def _hand_on(context: TaskContext, shown: dict[str, Any]) -> None:

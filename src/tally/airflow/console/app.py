@@ -36,7 +36,7 @@ PAGES: Final[Mapping[str, tuple[str, Compose]]] = {
     "minute": ("minute.html", pages.minute_page),
     "kafka": ("kafka.html", pages.kafka_page),
     "partitions": ("partitions.html", pages.partitions_page),
-    "strips": ("strips.html", pages.strips_page),
+    "strips": ("strips.html", pages.partitions_page),
     "batches": ("batches.html", pages.batches_page),
     "batches/{batch_id}": ("batch.html", pages.batch_page),
     "dead-letters": ("dead_letters.html", pages.dead_letters_page),
@@ -48,12 +48,12 @@ PAGES: Final[Mapping[str, tuple[str, Compose]]] = {
 
 ROUTES: Final[Mapping[str, tuple[list[Any], str, Compose]]] = {
     "/": (SIGNED_IN, "pipelines.html", pages.pipelines_page),
-    "/summaries": (SIGNED_IN, "summaries.html", pages.summaries_page),
+    "/summaries": (SIGNED_IN, "summaries.html", pages.pipelines_page),
     **{f"/pipelines/{{dag_id}}/{path}": (OF_DAG, *page) for path, page in PAGES.items()},
 }
 
-ASK_KAFKA: Final = frozenset({pages.summaries_page, pages.kafka_page, pages.strips_page})
-"""Those that ask Kafka."""
+ASK_KAFKA: Final = frozenset({"summaries.html", "kafka.html", "strips.html"})
+"""Those of the templates for which Kafka is asked."""
 
 
 def create_console(config: Path) -> FastAPI:
@@ -86,7 +86,7 @@ def create_console(config: Path) -> FastAPI:
 
     async def show(template: str, compose: Compose, request: Request, user: GetUserDep) -> Response:
         pipeline = request.path_params.get("dag_id", "")
-        its_limit = of_kafka if compose in ASK_KAFKA else limit
+        its_limit = of_kafka if template in ASK_KAFKA else limit
         return await its_limit.run(partial(answer, request, user, pipeline, template, compose))
 
     for path, (right, template, compose) in ROUTES.items():
@@ -120,6 +120,7 @@ def _answer(
     asked = Asked(
         ctx=console_context(settings, pool),
         pipeline=pipeline,
+        asks_kafka=template in ASK_KAFKA,
         readable=readable,
         query=frame["query"],
         path=Query(request.path_params),

@@ -16,7 +16,7 @@ from tally.status.status import Statuses
 ROWS: Final = 50
 """Rows of a page of a table."""
 ROWS_MAX: Final = 500
-"""Rows of an export, and of a page whose address asks for more."""
+"""Rows of an export of such a table."""
 SHOWN_MAX: Final = 500
 """Rows of a table that a page shows; an export has all."""
 
@@ -35,9 +35,8 @@ class Query(dict[str, str]):
         super().__init__({key: value for key, value in given.items() if value})
 
     def limit(self) -> int:
-        """Rows that are asked for, bounded."""
-        usual = ROWS_MAX if self.get("export") else ROWS
-        return min(max(self.number("limit") or usual, 1), ROWS_MAX)
+        """How many rows of a list are read."""
+        return ROWS_MAX if self.get("export") else ROWS
 
     def number(self, name: str) -> int | None:
         """A whole number; None without one."""
@@ -98,6 +97,8 @@ class Asked:
     """Where it reads."""
     pipeline: str
     """The pipeline; empty for a page of several."""
+    asks_kafka: bool
+    """Whether Kafka is asked, too; a page of the ledger does not wait for it."""
     readable: Sequence[str]
     """The pipelines that the user may see."""
     query: Query
@@ -107,10 +108,11 @@ class Asked:
     user: Any
     """Who asks."""
 
-    def statuses(self, *, ask_kafka: bool) -> Statuses:
+    @property
+    def statuses(self) -> Statuses:
         """Asks for the status of pipelines; Airflow and the engine are asked each time."""
         around = surroundings_now(self.ctx.settings)
-        return Statuses(ctx=self.ctx, ask_kafka=ask_kafka, surroundings=around)
+        return Statuses(ctx=self.ctx, ask_kafka=self.asks_kafka, surroundings=around)
 
 
 class Table:

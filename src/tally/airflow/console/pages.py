@@ -1,10 +1,10 @@
 """The pages about how a pipeline is, and what the ledger holds of it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter, itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from fastapi import Response
@@ -56,30 +56,11 @@ REASONS: Final = (
 
 
 def pipelines_page(asked: Asked) -> Page | Response:
-    """All pipelines that the user may see; a single one at once."""
-    if len(asked.readable) == 1:
+    """All pipelines that the user may see; a single one at once, unless Kafka is asked."""
+    if len(asked.readable) == 1 and not asked.asks_kafka:
         return RedirectResponse(f"pipelines/{asked.readable[0]}/", headers=HEADERS)
-    return _pipelines(asked, ask_kafka=False)
-
-
-def summaries_page(asked: Asked) -> Page:
-    """The same, with what Kafka says."""
-    return _pipelines(asked, ask_kafka=True)
-
-
-def _pipelines(asked: Asked, *, ask_kafka: bool) -> Page:
-    view = asked.statuses(ask_kafka=ask_kafka).overview(asked.readable)
+    view = asked.statuses.overview(asked.readable)
     return Page("Pipelines", {"summaries": view.pipelines})
-
-
-def ledger_status(asked: Asked) -> StatusView:
-    """The status as the ledger has it: a page does not wait for Kafka."""
-    return asked.statuses(ask_kafka=False).of(asked.pipeline)
-
-
-def kafka_status(asked: Asked) -> WaitingView:
-    """The status with what Kafka says."""
-    return asked.statuses(ask_kafka=True).waiting(asked.pipeline)
 
 
 def overview_page(asked: Asked) -> Page:
@@ -89,7 +70,8 @@ def overview_page(asked: Asked) -> Page:
     first, last = query.moment("first"), query.moment("last")
     shown = minutes(asked.ctx, asked.pipeline, span=SPANS[span], first=first, last=last)
     latest = batches(asked.ctx, asked.pipeline, limit=10).batches
-    values = {"status": ledger_status(asked), "minutes": shown, "spans": SPANS, "minute": MINUTE}
+    view = asked.statuses.of(asked.pipeline)
+    values = {"status": view, "minutes": shown, "spans": SPANS, "minute": MINUTE}
     tables = (
         Table("batches", "Latest batches", columns.BATCH, latest, links=TO_BATCH),
         Table("minutes", "Lines by time", BARS, shown.bars),
@@ -113,24 +95,16 @@ def minute_page(asked: Asked) -> Page:
 
 def kafka_page(asked: Asked) -> Page:
     """What Kafka says now: lag, how old what waits is, and what is not read."""
-    return Page(asked.pipeline, {"waiting": kafka_status(asked)})
+    return Page(asked.pipeline, {"waiting": asked.statuses.waiting(asked.pipeline)})
 
 
 def partitions_page(asked: Asked) -> Page:
-    """A strip for each partition, as the ledger has it; :func:`strips_page` has Kafka's ends."""
-    return _partitions(ledger_status(asked), None)
-
-
-def strips_page(asked: Asked) -> Page:
-    """The strips with Kafka's ends."""
-    view = kafka_status(asked)
-    return _partitions(view.status, view)
-
-
-def _partitions(view: StatusView, asked: WaitingView | None) -> Page:
+    """A strip for each partition, as the ledger has it, or with Kafka's ends."""
+    found = asked.statuses.waiting(asked.pipeline) if asked.asks_kafka else None
+    view = found.status if found else asked.statuses.of(asked.pipeline)
     strips = [(p, stretches(p)) for p in view.partitions[:STRIPS_MAX]]
-    values = {"status": view, "strips": strips, "waiting": asked}
-    return Page("Partitions", values, [partitions_table(view, asked)])
+    values = {"status": view, "strips": strips, "waiting": found}
+    return Page("Partitions", values, [partitions_table(view, found)])
 
 
 def partitions_table(view: StatusView, asked: WaitingView | None) -> Table:
@@ -150,49 +124,32 @@ def partitions_table(view: StatusView, asked: WaitingView | None) -> Table:
     return Table("partitions", "Partitions", shown, view.partitions, empty="none is planned yet")
 
 
-class Stretch(NamedTuple):
-    """A part of a strip: what has become of some offsets."""
-
-    kind: str
-    """``gone``, ``counted``, ``planned``, ``lost`` or ``waiting``."""
-    from_offset: int
-    until_offset: int
-    left: float
-    """Where it begins, in percent of the strip's width; as is the next one."""
-    width: float
-
-
-def stretches(partition: PartitionStatus) -> Sequence[Stretch]:
+def stretches(p: PartitionStatus) -> Sequence[tuple[str, int, int, float, float]]:
     """What has become of the offsets of a partition, from the first known to the last.
 
     Parts are as wide as they have offsets, and wide enough to be seen.
+
+    Returns:
+        Of each part what it is (``gone``, ``counted``, ``planned``, ``lost`` or ``waiting``), its
+        first offset and the first after it; in percent of the strip's width, where it begins and
+        how wide it is.
     """
-    parts = [(kind, a, b) for kind, a, b in _parts(partition) if a < b]
-    total = sum(b - a for _, a, b in parts)
-    widths = [max(2.0, 100 * (b - a) / total) for _, a, b in parts]
-    shares = [100 * width / sum(widths) for width in widths]
-    return [
-        Stretch(*part, round(sum(shares[:n]), 2), round(shares[n], 2))
-        for n, part in enumerate(parts)
-    ]
-
-
-def _parts(p: PartitionStatus) -> Iterator[tuple[str, int, int]]:
-    following = p.next_offset if p.next_offset is not None else (p.kafka_earliest or 0)
-    earliest, end = p.kafka_earliest, p.kafka_end
-    start = p.start_offset if p.start_offset is not None else following
-    gone_until = min(following, earliest) if earliest is not None else start
-    yield "gone", start, gone_until
-    yield "counted", max(start, gone_until), following
-    at = following
+    earliest = p.kafka_earliest or 0
+    following = p.next_offset if p.next_offset is not None else earliest
+    at = p.start_offset if p.start_offset is not None else following
+    ends = [("gone", at, min(following, earliest)), ("counted", at, following)]
     if p.open_loss is not None:
-        yield "lost", max(at, p.open_loss.from_offset), p.open_loss.until_offset
-        at = max(at, p.open_loss.until_offset)
-    if p.planned_until is not None:
-        yield "planned", at, p.planned_until
-        at = max(at, p.planned_until)
-    if end is not None:
-        yield "waiting", max(at, earliest or 0), end
+        ends.append(("lost", p.open_loss.from_offset, p.open_loss.until_offset))
+    ends += [("planned", at, p.planned_until or 0), ("waiting", earliest, p.kafka_end or 0)]
+    parts = []
+    for kind, begin, end in ends:
+        if (begin := max(begin, at)) < end:
+            parts.append((kind, begin, end))
+            at = end
+    total = sum(end - begin for _, begin, end in parts)
+    widths = [max(2.0, 100 * (end - begin) / total) for _, begin, end in parts]
+    shares = [100 * width / sum(widths) for width in widths]
+    return [(*part, round(sum(shares[:n]), 2), round(shares[n], 2)) for n, part in enumerate(parts)]
 
 
 def batches_page(asked: Asked) -> Page:
