@@ -29,76 +29,61 @@ CHOICES: Final = {
     "minutes": "Minutes of the result",
 }
 
-# The section of each further field is that of a choice, or for several; what is filled in in
-# another one is an error, not ignored.
+# The section of several choices; each other one is that of a choice. What is filled in in the
+# section of another choice is an error, not ignored.
 _WHERE: Final = "Topic and partitions"
+_PLACED: Final = frozenset({"everything", "offsets", "times"})
 _SHOWN: Final = "From a preview"
-_USED_BY: Final = {
-    _WHERE: {"everything", "offsets", "times"},
-    _SHOWN: set(CHOICES),
-    **{section: {choice} for choice, section in CHOICES.items()},
-}
 _OFFSET: Final = {"type": ["null", "integer"], "minimum": 0}
+_BATCH: Final = {"type": ["null", "integer"], "minimum": 1, "title": "Batch"}
 _TIME: Final = {"format": "date-time"}
-_CLOCK: Final = "As Kafka stamped the record. A time without a zone is UTC."
+_PREVIEW: Final = {
+    "type": ["null", "object"],
+    "title": "What was shown",
+    "properties": {
+        "digest": {"type": "string"},
+        "asked": {"type": "array", "items": {"type": "string"}},
+        "plan": {"type": "string"},
+    },
+    "required": ["digest", "asked", "plan"],
+}
 
-# By name: its section, what is said of it, and its schema, which by default is that of a text.
-_FIELDS: Final[Mapping[str, tuple[str, str, Mapping[str, Any]]]] = {
-    "topic": (_WHERE, "For everything, a range of offsets or a span of time. Empty: all.", {}),
-    "partitions": (_WHERE, "For the same choices. Numbers, such as 0, 3. Empty: all.", {}),
-    "from_offset": (
-        CHOICES["offsets"],
-        "First offset. Empty: the first offset that Kafka still holds.",
-        _OFFSET,
-    ),
-    "until_offset": (
-        CHOICES["offsets"],
-        "First offset after the range. Empty: the committed offset.",
-        _OFFSET,
-    ),
-    "ranges": (
-        CHOICES["ranges"],
-        "One per line. {topic}/0:300-310 is partition 0, offsets 300 until 310; 310 is not read.",
-        {"format": "multiline"},
-    ),
-    "since": (
-        CHOICES["times"],
-        f"The range begins with the first record at or after it. {_CLOCK}",
-        _TIME,
-    ),
-    "before": (
-        CHOICES["times"],
-        f"The range ends before the first record at or after it. {_CLOCK}",
-        _TIME,
-    ),
-    "batch_id": (
-        CHOICES["batch"],
-        "Its number, as on the page Browse > Tally or in a run's XCom.",
-        {"type": ["null", "integer"], "minimum": 1, "title": "Batch"},
-    ),
-    "first_minute": (
-        CHOICES["minutes"],
-        "On the lines' own clock, such as 2026-11-20 14:05.",
-        {},
-    ),
-    "last_minute": (CHOICES["minutes"], "Inclusive. Empty: only the first minute.", {}),
-    "shown": (
-        _SHOWN,
-        (
-            "Filled in by Tally's pages, with `digest`, `asked` and `plan` of a preview: exactly "
-            "that is reprocessed, or nothing. Leave it empty here."
+# By section and name what is said of each further field, and its schema where it is not a text.
+_FIELDS: Final[Mapping[str, Mapping[str, tuple[str, Mapping[str, Any]]]]] = {
+    _WHERE: {
+        "topic": ("For everything, a range of offsets or a span of time. Empty: all.", {}),
+        "partitions": ("For the same choices. Numbers, such as 0, 3. Empty: all.", {}),
+    },
+    CHOICES["offsets"]: {
+        "from_offset": ("First offset. Empty: the first offset that Kafka still holds.", _OFFSET),
+        "until_offset": ("First offset after the range. Empty: the committed offset.", _OFFSET),
+    },
+    CHOICES["ranges"]: {
+        "ranges": (
+            "One per line. {topic}/0:300-310 is partition 0, offsets 300 until 310, without 310.",
+            {"format": "multiline"},
         ),
-        {
-            "type": ["null", "object"],
-            "title": "What was shown",
-            "properties": {
-                "digest": {"type": "string"},
-                "asked": {"type": "array", "items": {"type": "string"}},
-                "plan": {"type": "string"},
-            },
-            "required": ["digest", "asked", "plan"],
-        },
-    ),
+    },
+    CHOICES["times"]: {
+        "since": ("The range begins with the first record at or after it. {clock}", _TIME),
+        "before": ("The range ends before the first record at or after it. {clock}", _TIME),
+    },
+    CHOICES["batch"]: {
+        "batch_id": ("Its number, as on the page Browse > Tally or in a run's XCom.", _BATCH),
+    },
+    CHOICES["minutes"]: {
+        "first_minute": ("On the lines' own clock, such as 2026-11-20 14:05.", {}),
+        "last_minute": ("Inclusive. Empty: only the first minute.", {}),
+    },
+    _SHOWN: {
+        "shown": (
+            (
+                "Filled in by Tally's pages, with `digest`, `asked` and `plan` of a preview: "
+                "exactly that is reprocessed, or nothing. Leave it empty here."
+            ),
+            _PREVIEW,
+        ),
+    },
 }
 
 _PARTITIONS: Final = re.compile(r"\s*\d+(\s*[,\s]\s*\d+)*\s*")
@@ -140,13 +125,12 @@ def form(pipeline: Pipeline) -> dict[str, Param]:
             "is a dry run.",
         ),
     }
-    for name, (section, text, schema) in _FIELDS.items():
-        said: dict[str, Any] = {
-            "description": text.format(topic=pipeline.topics[0]),
-            "section": section,
-        }
-        usual = {"type": ["null", "string"], "title": name.replace("_", " ").capitalize()}
-        fields[name] = Param(None, **said, **(usual | dict(schema)))
+    clock = "As Kafka stamped the record. A time without a zone is UTC."
+    for section, its_fields in _FIELDS.items():
+        for name, (text, schema) in its_fields.items():
+            usual = {"type": ["null", "string"], "title": name.replace("_", " ").capitalize()}
+            said = text.format(topic=pipeline.topics[0], clock=clock)
+            fields[name] = Param(None, description=said, section=section, **(usual | dict(schema)))
     fields["topic"].schema["examples"] = list(pipeline.topics)
     return fields
 
@@ -160,12 +144,13 @@ def read_form(params: Mapping[str, Any]) -> Request:
     """
     what = params["what"]
     given = {name: value for name, value in params.items() if value not in (None, "", [])}
-    for name, (section, *_) in _FIELDS.items():
-        if name in given and what not in _USED_BY[section]:
-            raise ReplayRefusedError(
-                f"{name} = {given[name]!r} does not belong to the choice {CHOICES[what]!r}",
-                next_step="empty the field, or choose what it belongs to",
-            )
+    used = {CHOICES[what], _SHOWN} | ({_WHERE} if what in _PLACED else set())
+    unused = [name for section in _FIELDS.keys() - used for name in _FIELDS[section]]
+    for name in sorted(given.keys() & set(unused)):
+        raise ReplayRefusedError(
+            f"{name} = {given[name]!r} does not belong to the choice {CHOICES[what]!r}",
+            next_step="empty the field, or choose what it belongs to",
+        )
     match what:
         case "ranges":
             ranges = _read(given, "ranges", replay_request.parse_ranges)
