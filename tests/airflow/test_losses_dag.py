@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,9 @@ from airflow.utils.session import create_session
 from sqlalchemy import select
 
 from tally.airflow.losses_dag import ACCEPT, KEEP, open_losses, settle
+from tally.context import Context
 from tally.errors import UsageError
+from tally.ledger.batches import Requester
 from tally.mysql.errors import CommitUnansweredError
 from tests.airflow.dag_run import AIRFLOW, RunDag
 from tests.airflow.tasks import Tasks
@@ -163,7 +166,14 @@ def test_a_loss_that_is_kept_blocked_keeps_the_answer(lossy: World) -> None:
 
 def deciding(world: World, **fixed: Any) -> Callable[..., str]:
     """Gives an answer about the losses as they are shown now."""
-    return partial(settle, pipeline=world.name, shown=seen(world), **fixed)
+    shown = seen(world)
+
+    def give(ctx: Context, **changed: Any) -> str:
+        answer = {**fixed, **changed}
+        requester = Requester(name=answer.pop("by"), version="1")
+        return settle(replace(ctx, requester=requester), world.name, shown, **answer)
+
+    return give
 
 
 @pytest.mark.parametrize("cut", Cut)

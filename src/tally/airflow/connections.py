@@ -54,10 +54,9 @@ def connected_settings(config: Path) -> Settings:
         ConfigError: The file or a connection holds a value that is not allowed.
     """
     found = {section: find_connection(f"tally_{section}") for section in _FIELDS}
-    overrides = {section: _values(section, one) for section, one in found.items() if one}
-    settings = load_settings(
-        config, overrides={section: values for section, values in overrides.items() if values}
-    )
+    given = {section: _values(section, one) for section, one in found.items() if one}
+    overrides = {section: values for section, values in given.items() if values}
+    settings = load_settings(config, overrides=overrides)
     kafka = found[KAFKA]
     if kafka and kafka.login and not settings.kafka.security_protocol.startswith("SASL"):
         raise ConfigError(

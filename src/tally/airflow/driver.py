@@ -4,7 +4,6 @@ With spark-submit it is the shell script, the JVM and the job's Python; with Spa
 Python alone. Its secrets are in a file that only its owner can read, whose path it is given.
 """
 
-import contextlib
 import importlib.util
 import logging
 import os
@@ -16,7 +15,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -142,7 +141,7 @@ class Driver:
 def _end_group(leader: int, grace_s: float) -> None:
     """End all processes of a group: SIGTERM, then SIGKILL."""
     for kind in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):
             os.killpg(leader, kind)
         deadline = time.monotonic() + grace_s
         while _is_alive(leader) and time.monotonic() < deadline:
@@ -151,7 +150,7 @@ def _end_group(leader: int, grace_s: float) -> None:
 
 def _is_alive(group: int) -> bool:
     for process in psutil.process_iter(["status"]):
-        with contextlib.suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):
             if os.getpgid(process.pid) == group and process.info["status"] != psutil.STATUS_ZOMBIE:
                 return True
     return False

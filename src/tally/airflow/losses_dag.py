@@ -10,7 +10,6 @@ losses the run ends green. To accept some of several losses, or to adopt a topic
 created again, use `tally losses accept` and `tally topics adopt`.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +20,6 @@ from airflow.sdk import DAG, BaseBranchOperator, Param
 from airflow.sdk import Context as TaskContext
 from airflow.sdk.exceptions import AirflowFailException
 
-from tally import __version__
 from tally.airflow import policies
 from tally.config.pipeline import Pipeline
 from tally.errors import UsageError
@@ -185,9 +183,8 @@ class TallySettleOperator(policies.TallyOperator):
                 "`seen` names no loss, and nothing was decided. Next: trigger the DAG without "
                 "parameters, which asks"
             )
-        by = policies.requester_of(context, user).name
-        ctx = self.open_context()
-        return settle(ctx, self.pipeline, shown, accept=accept, by=by, reason=reason)
+        ctx = self.open_context(policies.requester_of(context, user))
+        return settle(ctx, self.pipeline, shown, accept=accept, reason=reason)
 
 
 # --- what the ledger has, and what is written there
@@ -211,12 +208,12 @@ def settle(
     shown: Sequence[Mapping[str, Any]],
     *,
     accept: bool,
-    by: str,
     reason: str,
 ) -> str:
     """Accept the losses exactly as they were shown, or note that they stay open.
 
-    It is idempotent: the same answer can be given again, and is written once.
+    The ledger records the requester of the context as who has decided. It is idempotent: the same
+    answer can be given again, and is written once.
 
     Returns:
         What was done, in a sentence.
@@ -224,18 +221,16 @@ def settle(
     Raises:
         UsageError: One of them is no longer as it was shown. Nothing is changed.
     """
-    from tally.ledger.batches import Requester
     from tally.losses.losses import LossesView, decide_losses
 
-    mine = dataclasses.replace(ctx, requester=Requester(name=by, version=__version__))
-    seen = _known(mine, pipeline, shown)
+    seen, by = _known(ctx, pipeline, shown), ctx.requester.name
     try:
         _check_shown(pipeline, seen, shown)
         seen_now = LossesView(pipeline=pipeline, losses=tuple(seen))
-        decide_losses(mine, seen_now, accept=accept, reason=reason)
+        decide_losses(ctx, seen_now, accept=accept, reason=reason)
     except UsageError:
         # An earlier try may have decided exactly these so, with a COMMIT that was not answered.
-        seen = _known(mine, pipeline, shown)
+        seen = _known(ctx, pipeline, shown)
         state = {"state": "accepted" if accept else "open", "decided_at": None}
         ours = all((loss.decided_by, loss.reason) == (by, reason) for loss in seen)
         now = [{**as_seen(loss), "decided_at": None} for loss in seen]

@@ -31,19 +31,11 @@ from airflow.sdk import Context as TaskContext
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowTimetableInvalid
 
-from tally import __version__
+from tally import __version__, errors
 from tally.airflow.connections import connected_settings, find_connection
 from tally.config.names import DAG_SUFFIXES
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
-from tally.errors import (
-    AccessDeniedError,
-    ConfigError,
-    FencedError,
-    OperatorError,
-    TallyError,
-    UsageError,
-)
 
 if TYPE_CHECKING:  # DAG parsing must not import Kafka and MySQL
     from tally.context import Context
@@ -63,10 +55,10 @@ RUN_TYPES: Final[list[Any]] = ["scheduled", "manual"]
 RETRIES: Final = 3
 RETRY_DELAY: Final = timedelta(seconds=10)
 # No retry corrects these errors of Tally's; of a newer attempt the next run resumes what is left.
-FINAL_ERRORS: Final = (UsageError, OperatorError, FencedError)
+FINAL_ERRORS: Final = (errors.UsageError, errors.OperatorError, errors.FencedError)
 # The driver's exit code for fencing is not among these: the newer attempt commits the batch
 # meanwhile, and the retry finds it committed; or it fails, and the retry commits.
-FINAL_EXITS: Final = frozenset({UsageError.exit_code, OperatorError.exit_code})
+FINAL_EXITS: Final = frozenset({errors.UsageError.exit_code, errors.OperatorError.exit_code})
 
 AUDIT_TIMEOUT: Final = timedelta(hours=1)
 
@@ -119,7 +111,7 @@ def check_patience(pipeline: Pipeline, settings: Settings) -> None:
     }
     for key, seconds in waits.items():
         if seconds >= longest:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"pipelines.{pipeline.name}.patience_s = {pipeline.patience_s}: a tenth of it, "
                 f"half of the timeout of the task plan, must be more than {key} = {seconds:g}",
                 next_step=f"raise patience_s or lower {key}",
@@ -179,7 +171,7 @@ def timetable(cron: str, key: str) -> CronTriggerTimetable:
     try:
         found.validate()
     except AirflowTimetableInvalid as error:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{key} = {cron!r}: {error}",
             next_step='a cron expression of five fields, such as "* * * * *"',
         ) from None
@@ -275,18 +267,18 @@ def final_unless_retryable() -> Iterator[None]:
     try:
         yield
     except FINAL_ERRORS as error:
-        if isinstance(error, AccessDeniedError):
+        if isinstance(error, errors.AccessDeniedError):
             _name_connection(error)
         # Without the error as its cause: of an expected state the sentence says all, and Airflow
         # would show two tracebacks.
         log.debug("the error", exc_info=error)
         raise final(str(error)) from None
-    except TallyError as error:
+    except errors.TallyError as error:
         log.warning("%s", error)
         raise
 
 
-def _name_connection(error: AccessDeniedError) -> None:
+def _name_connection(error: errors.AccessDeniedError) -> None:
     """Add to the next step of a refused login where user and password come from."""
     if error.credentials:
         connection = f"tally_{error.credentials[0].partition('.')[0]}"

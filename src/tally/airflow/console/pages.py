@@ -82,14 +82,9 @@ def overview_page(asked: Asked) -> Page:
 def minute_page(asked: Asked) -> Page:
     """The segments behind a minute."""
     view = minute(asked.ctx, asked.pipeline, asked.query.moment("at", needed=True))
-    parts = Table(
-        "segments",
-        "Segments with lines of this minute",
-        PARTS,
-        view.parts,
-        links=TO_BATCH,
-        empty="none: its lines are of segments that were pruned, or it has no line",
-    )
+    title = "Segments with lines of this minute"
+    none = "none: its lines are of segments that were pruned, or it has no line"
+    parts = Table("segments", title, PARTS, view.parts, links=TO_BATCH, empty=none)
     return Page(minute_text(view.minute), {"minute": view}, [parts])
 
 

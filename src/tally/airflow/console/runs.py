@@ -42,11 +42,7 @@ def surroundings_now(settings: Settings) -> Surroundings:
 
 def find_run(dag_id: str, run_id: str) -> DagRun | None:
     """A run; None when Airflow has none of that id."""
-    with create_session() as session:
-        found: DagRun | None = session.scalar(
-            select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
-        )
-        return found
+    return DagRun.find_duplicate(dag_id=dag_id, run_id=run_id)
 
 
 def tasks_of(dag_id: str, run_id: str) -> Sequence[Any]:
