@@ -77,6 +77,7 @@ def _records(session: SparkSession, line_format: LineFormat, records: int, cores
         F.spark_partition_id().alias("partition"),
         F.col("id").alias("offset"),
         F.lit(None).cast("binary").alias("key"),
+        F.lit(0).cast("long").alias("from_offset"),
     )
     frame = frame.cache()
     frame.count()

@@ -123,8 +123,8 @@ def test_sixteen_logs_are_counted_as_by_another_reader(world: World, spark: Spar
         place = TopicPartition(topic=topic, partition=number)
         ranges = [OffsetRange(partition=place, from_offset=0, until_offset=len(lines))]
         records = read_ranges(spark, settings.kafka, settings.pipeline(name), ranges)
-        grouping = Grouping.of(settings.pipeline(name), {topic}, is_small=True)
-        frames.append(grouping.counts(records))
+        grouping = Grouping.of(settings.pipeline(name), {topic})
+        frames.append(grouping.counts(records, is_small=True))
     assert producer.flush(60) == 0
     found: dict[str, Counter[str]] = {name: Counter() for name in SIXTEEN}
     for row in reduce(DataFrame.unionAll, frames).collect():

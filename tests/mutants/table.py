@@ -204,16 +204,16 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a task has records of one partition",
-        where="tally.spark.task_groups:_only",
-        before='    if extremes["min"] != extremes["max"]:',
-        after='    if extremes["min"] is None:',
+        where="tally.spark.task_groups:add_up",
+        before="        if len(found) > 1:",
+        after="        if len(found) > len(batch):",
         tests=(f"{DELIVERIES}::test_a_task_with_two_partitions_is_refused",),
     ),
     Mutant(
         guard="a task has batches of records of one partition",
         where="tally.spark.task_groups:add_up",
-        before="        if where is not None and found != where:",
-        after="        if where is None and found == where:",
+        before="        found |= {",
+        after="        found = {",
         tests=(f"{DELIVERIES}::test_a_task_with_two_partitions_is_refused",),
     ),
     Mutant(

@@ -180,6 +180,7 @@ def kafka_records(
         "value",
         F.lit(KEY).cast("binary").alias("key"),
         F.timestamp_micros("micros").alias("timestamp"),
+        F.lit(0).cast("long").alias("from_offset"),
     )
 
 

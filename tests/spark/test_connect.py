@@ -198,9 +198,13 @@ def test_a_server_does_not_hide_that_records_are_gone(world: World, connect: Con
 
 @pytest.mark.parametrize("engine", ["local", "connect"])
 def test_a_read_tells_how_far_it_is_while_it_goes_on(
-    world: World, request: pytest.FixtureRequest, engine: str
+    world: World,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: str,
 ) -> None:
     """A partition that is larger than a task may read is told in steps."""
+    monkeypatch.setattr("tally.spark.counting._TASK_OFFSETS_MAX", 500)
     # The broker gives one batch of records every 300 ms, however fast it is.
     paced = {"max.partition.fetch.bytes": "1", "fetch.min.bytes": "10000000"}
     paced["fetch.max.wait.ms"] = "300"
@@ -218,7 +222,6 @@ def test_a_read_tells_how_far_it_is_while_it_goes_on(
         reader = SparkReader(
             session=session,
             kafka=world.settings.kafka,
-            tasks=lambda sizes: sum(sizes) // 500,
             on_read=lambda read, total: told.append((read, total)),
         )
         with reader.count(planned(world)) as counts:

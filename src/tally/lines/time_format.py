@@ -8,12 +8,9 @@ seconds, milliseconds, microseconds or nanoseconds since 1970.
 import itertools
 import re
 import string
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-
-_OWN_WIDTH: Final = ("yyyy", "yy", "MM", "MMM", "dd", "HH", "hh", "mm", "ss", "EEE")
-"""Fields that take as many bytes as they have letters; so do fractions of a second, ``S`` to
-``SSSSSSSSS``."""
 
 UNPADDED: Final = ("M", "d", "H", "h", "m", "s")
 """Fields of one or two digits."""
@@ -35,6 +32,19 @@ MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", 
 WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 """``EEE``: English, in this spelling; not compared with the date."""
 
+_PADDED: Final = ("yyyy", "yy", "MM", "dd", "HH", "hh", "mm", "ss")
+_FIELDS: Final[Mapping[str, tuple[int, str]]] = {
+    **{letters: (len(letters), f"([0-9]{{{len(letters)}}})") for letters in _PADDED},
+    **dict.fromkeys(UNPADDED, (0, "([0-9]{1,2})")),
+    **dict.fromkeys(BLANK_PADDED, (2, "( [0-9]|[0-9]{2})")),
+    **{"S" * digits: (digits, f"[0-9]{{{digits}}}") for digits in range(1, 10)},
+    "MMM": (3, "([A-Z][a-z]{2})"),
+    "EEE": (3, f"(?:{'|'.join(WEEKDAYS)})"),
+    "a": (2, "([AP]M|[ap]m)"),
+}
+"""By the letters of a field its width in bytes, 0 when that depends on the time, and its shape as
+a regular expression of Java and Python: a group for what is read, not only checked."""
+
 _ALLOWED = (
     "allowed are yyyy yy MM MMM M dd d HH H hh+a h+a mm m ss s S… EEE, ppd and the like for fields "
     f"padded with a blank, quoted or punctuation literals, or {', '.join(EPOCHS)}"
@@ -55,13 +65,14 @@ _HINTS: Final = {
 _RESERVED = "[]{}#"
 _TOKEN = re.compile(
     r"(?P<letters>(?:pp(?=[A-Za-z]))?([A-Za-z])\2*)|'(?P<one>')|'(?P<quoted>(?:[^']|'')+)'"
-    r"|(?P<other>[^A-Za-z'])"
+    r"|(?P<other>.)"
 )
 """A field, with ``pp`` before what it pads; a quote, which is written twice; a quoted literal; or
 any other character."""
 NORMAL: Final = "yyyy-MM-dd HH:mm:ss"
 """The format of normalised times; it has as many characters as they have."""
 _KIND: Final = {"yy": "yyyy", "MMM": "MM"}
+_NEEDED: Final = {"month": ("MM", "MMM"), "day": ("dd",), "hour": ("HH", "hh"), "minute": ("mm",)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,19 +102,9 @@ class TimePart:
     @property
     def shape(self) -> str:
         """A regular expression of Java and Python; a field that is read is a group."""
-        if self.literal:
-            return "".join(c if c.isalnum() else rf"\{c}" for c in self.literal)
-        if self.letters[0] == "S":
-            return f"[0-9]{{{self.width}}}"
-        if self.letters in BLANK_PADDED:
-            return "( [0-9]|[0-9]{2})"
-        named = {
-            "EEE": "(?:" + "|".join(WEEKDAYS) + ")",
-            "MMM": "([A-Z][a-z]{2})",
-            "a": "([AP]M|[ap]m)",
-        }
-        digits = f"{{{self.width}}}" if self.width else "{1,2}"
-        return named.get(self.letters) or f"([0-9]{digits})"
+        if self.letters:
+            return _FIELDS[self.letters][1]
+        return "".join(c if c.isalnum() else rf"\{c}" for c in self.literal)
 
     @property
     def chars(self) -> list[frozenset[str] | None]:
@@ -192,55 +193,53 @@ def parse_time_format(text: str) -> TimeFormat:
         raise ValueError(
             f"holds {strftime[0]!r}: write Java's letters, such as yyyy-MM-dd HH:mm:ss"
         )
+    if odd := re.search("[^ -~]", text):
+        raise ValueError(f"holds {odd[0]!r}; only printable ASCII characters are allowed")
     parts: list[TimePart] = []
     position = 1
-    for letters, literal in _tokens(text):
-        width = len(literal) or _field_width(letters)
+    for found in _TOKEN.finditer(text):
+        letters, width, literal = found["letters"] or "", 0, ""
+        if letters:
+            width = _width(letters)
+        else:
+            literal = _literal(found)
+            width = len(literal)
         parts.append(TimePart(letters=letters, literal=literal, position=position, width=width))
         position = position + width if position and width else 0
     time_format = TimeFormat(text=text, parts=tuple(parts), width=max(position - 1, 0))
     _check_fields(time_format)
+    _check_borders(time_format)
     return time_format
 
 
-def _tokens(text: str) -> list[tuple[str, str]]:
-    """Pairs of (field letters, literal text), one of the two empty."""
-    tokens: list[tuple[str, str]] = []
-    at = 0
-    while at < len(text):
-        if not " " <= text[at] <= "~":
-            raise ValueError(f"holds {text[at]!r}; only printable ASCII characters are allowed")
-        if text[at] in _RESERVED:
-            raise ValueError(f"holds {text[at]!r}, which Java reserves: put it into single quotes")
-        found = _TOKEN.match(text, at)
-        if not found:
-            raise ValueError("opens a quote that is never closed")
-        literal = found["one"] or found["other"] or (found["quoted"] or "").replace("''", "'")
-        if any(not " " <= character <= "~" for character in literal):
-            raise ValueError(f"quotes {literal!r}; only printable ASCII characters are allowed")
-        tokens.append((found["letters"] or "", literal))
-        at = found.end()
-    return tokens
+def _width(letters: str) -> int:
+    if letters not in _FIELDS:
+        hint = _HINTS.get(letters[0]) or _ALLOWED
+        raise ValueError(f"holds {letters!r}, which is not supported; {hint}")
+    return _FIELDS[letters][0]
 
 
-def _field_width(letters: str) -> int:
-    if letters in _OWN_WIDTH or (letters[0] == "S" and len(letters) <= 9):
-        return len(letters)
-    if letters in UNPADDED:
-        return 0
-    if letters == "a" or letters in BLANK_PADDED:
-        return 2
-    hint = _HINTS.get(letters[0]) or _ALLOWED
-    raise ValueError(f"holds {letters!r}, which is not supported; {hint}")
+def _literal(found: re.Match[str]) -> str:
+    if found["other"] == "'":
+        raise ValueError("opens a quote that is never closed")
+    if (found["other"] or " ") in _RESERVED:
+        raise ValueError(f"holds {found[0]!r}, which Java reserves: put it into single quotes")
+    return found["one"] or found["other"] or found["quoted"].replace("''", "'")
 
 
 def _check_fields(time_format: TimeFormat) -> None:
+    """The fields fix one minute, and no two of them say the same."""
     kinds = [part.kind for part in time_format.parts if part.letters]
-    for noun, names in (("month", ("MM", "MMM")), ("day", ("dd",)), ("minute", ("mm",))):
+    for noun, names in _NEEDED.items():
         if not set(names) & set(kinds):
             raise ValueError(f"has no {noun} ({' or '.join(names)}), so it fixes no minute")
-    _check_hour(kinds)
-    _check_borders(time_format)
+    if "HH" in kinds and {"hh", "a"} & set(kinds):
+        raise ValueError("mixes HH with hh or a: write HH alone, or hh with a")
+    if "hh" in kinds and "a" not in kinds:
+        raise ValueError(
+            "has a 12-hour clock (hh) without the marker a (AM or PM): two minutes of every day "
+            "would be one. Write HH if the clock has 24 hours"
+        )
     same = ["S" if kind[0] == "S" else _KIND.get(kind, kind) for kind in kinds]
     if twice := sorted({kind for kind in same if same.count(kind) > 1}):
         raise ValueError(f"names a field twice: {', '.join(twice)}")
@@ -258,16 +257,3 @@ def _check_borders(time_format: TimeFormat) -> None:
                 f"{behind.letters or behind.literal!r}: where one ends and the other begins would "
                 f"be a guess. Write {part.letters * 2} if it has two digits"
             )
-
-
-def _check_hour(kinds: list[str]) -> None:
-    twelve, marker = "hh" in kinds, "a" in kinds
-    if "HH" not in kinds and not twelve:
-        raise ValueError("has no hour (HH, or hh with a), so it fixes no minute")
-    if "HH" in kinds and (twelve or marker):
-        raise ValueError("mixes HH with hh or a: write HH alone, or hh with a")
-    if twelve and not marker:
-        raise ValueError(
-            "has a 12-hour clock (hh) without the marker a (AM or PM): two minutes of every day "
-            "would be one. Write HH if the clock has 24 hours"
-        )

@@ -64,8 +64,6 @@ class SparkReader:
     """Folder for rows that do not fit into memory; the system's temporary folder when None."""
     fetch: Callable[[DataFrame, Sequence[OffsetRange]], Iterator[Row]] = collect
     """Brings rows to the driver as they arrive, with Spark's errors as ours."""
-    tasks: Callable[[Sequence[int]], int] = tasks_for
-    """How many Spark tasks read ranges of so many offsets."""
     on_read: OnRead | None = None
     """Told from another thread how far a read is."""
 
@@ -89,12 +87,7 @@ class SparkReader:
             Spool[Contribution](folder=self.spool_dir) as contributions,
             Spool[DeadLetter](folder=self.spool_dir) as dead_letters,
         ):
-            offsets = sum(r.offsets for r in request.ranges)
-            with (
-                deadline(self.session, request.pipeline.patience_s),
-                read_errors(request.ranges),
-                watched(self.session, offsets, self.on_read),
-            ):
+            with self._reading(request.pipeline, request.ranges):
                 counts = self._read(request, contributions, dead_letters)
             yield counts
 
@@ -126,14 +119,19 @@ class SparkReader:
         check_arrow()
         from tally.spark.task_counting import TaskWork, count_in_tasks  # noqa: PLC0415 - needs Arrow
 
-        ranges = [r.ranges[0] for r in requests]
         task = TaskWork(requests=requests, work=work, spool_dir=self.spool_dir, open_set=open_set)
+        with self._reading(requests[0].pipeline, [r.ranges[0] for r in requests]):
+            yield from count_in_tasks(self.session, self.kafka, task)
+
+    @contextmanager
+    def _reading(self, pipeline: Pipeline, ranges: Sequence[OffsetRange]) -> Iterator[None]:
+        """Spark's work on ranges: it ends in time, is watched, and its errors become Tally's."""
         with (
-            deadline(self.session, requests[0].pipeline.patience_s),
+            deadline(self.session, pipeline.patience_s),
             read_errors(ranges),
             watched(self.session, sum(r.offsets for r in ranges), self.on_read),
         ):
-            yield from count_in_tasks(self.session, self.kafka, task)
+            yield
 
     def _read(
         self,
@@ -149,17 +147,15 @@ class SparkReader:
         if request.is_recount:
             records = with_parts(records, request.parts)
         grouping = Grouping.of(
-            pipeline,
-            {r.partition.topic for r in ranges},
-            in_parts=request.is_recount,
-            is_small=offsets <= _GROUPS_PER_TASK,
+            pipeline, {r.partition.topic for r in ranges}, each=request.is_recount
         )
+        counted = grouping.counts(records, is_small=offsets <= _GROUPS_PER_TASK)
         # The groups come in parts that the driver can hold, even if no two lines share a minute.
         # Spark joins small parts again, so the usual batch of few minutes comes in one.
         parts = -(-offsets // _GROUPS_PER_TASK)
         is_more = parts > int(self.session.conf.get(_PARTS) or parts)
         with session_conf(self.session, {_PARTS: str(parts)} if is_more else {}):
-            for row in self.fetch(grouping.counts(records), ranges):
+            for row in self.fetch(counted, ranges):
                 gathering.add(row)
         counts = gathering.counts(dead_letters)
         if malformed := gathering.malformed:
@@ -171,7 +167,7 @@ class SparkReader:
     ) -> DataFrame:
         """The records, divided into tasks of which none reads or returns too much."""
         by_bytes = -(-bytes_max // DEAD_LETTER_BYTES_PER_TASK)
-        tasks = max(self.tasks([r.offsets for r in ranges]), by_bytes)
+        tasks = max(tasks_for([r.offsets for r in ranges]), by_bytes)
         return read_ranges(self.session, self.kafka, pipeline, ranges, tasks=tasks)
 
     def _collect_dead_letters(

@@ -35,23 +35,15 @@ class Grouping:
     """What is counted of them."""
     topic: str | None = None
     """Their topic where there is but one: its name then takes no place in the grouping."""
-    is_small: bool = False
-    """Whether one task can hold all groups, even if no two records share one."""
-    in_parts: bool = False
-    """Whether the records of each part are grouped by themselves (:func:`with_parts`)."""
 
     @classmethod
-    def of(
-        cls, pipeline: Pipeline, topics: set[str], *, in_parts: bool = False, is_small: bool = False
-    ) -> "Grouping":
+    def of(cls, pipeline: Pipeline, topics: set[str], *, each: bool = False) -> "Grouping":
         """How the records of some of a pipeline's topics are grouped.
 
         Args:
             pipeline: The pipeline.
             topics: Some of its topics.
-            in_parts: Whether it is a recount: records have the columns of :func:`with_parts`, and
-                each is judged by itself (:attr:`LineReader.each`).
-            is_small: Whether one task can hold all groups.
+            each: Whether it is a recount (:attr:`LineReader.each`).
         """
         aggregate = Aggregate.of(pipeline)
         reader = LineReader(
@@ -63,22 +55,24 @@ class Grouping:
             label_chars=aggregate.label_chars,
             leaves_continuations=pipeline.leaves_continuations,
             row_key=pipeline.row_key,
-            each=in_parts,
+            each=each,
         )
         topic = next(iter(topics)) if len(topics) == 1 else None
-        return cls(
-            reader=reader, aggregate=aggregate, topic=topic, is_small=is_small, in_parts=in_parts
-        )
+        return cls(reader=reader, aggregate=aggregate, topic=topic)
 
-    def counts(self, records: DataFrame) -> DataFrame:
+    def counts(self, records: DataFrame, *, is_small: bool = False) -> DataFrame:
         """The sums of the records by partition, counted minute and labels.
 
         The minute is null for records that are not counted. Beside the keys there is what
         :attr:`tally.aggregates.aggregate.Aggregate.sums_of_groups` names.
+
+        Args:
+            records: The records.
+            is_small: Whether one task can hold all groups, even if no two records share one.
         """
         line = self._line()
         by_key = self._by_key(self._keyed(records, line))
-        groups = self._groups(by_key.coalesce(1) if self.is_small else by_key, line)
+        groups = self._groups(by_key.coalesce(1) if is_small else by_key, line)
         by_minute = groups.groupBy(*self.places, "minute", *self.aggregate.label_columns).agg(
             *_added(self.aggregate.sums_of_groups)
         )
@@ -222,9 +216,7 @@ class Grouping:
         stages = Stages()
         minute_of_key = stages.add(line.key.minute(F.col("key"), stages))
         is_read = minute_of_key.isNotNull()
-        continues = line.continues
-        if self.reader.leaves_continuations:
-            continues = F.col("continues")
+        continues = F.col("continues") if self.reader.leaves_continuations else F.lit(False)
         is_malformed = ~is_read & ~continues
         more = [F.col(measure.name) for measure in self.aggregate.measures]
         if self.aggregate.labels:
@@ -247,7 +239,7 @@ class Grouping:
     @property
     def places(self) -> tuple[str, ...]:
         """Columns that name a record's partition, and its part where there are any."""
-        part = ("from_offset",) if self.in_parts else ()
+        part = ("from_offset",) if self.reader.each else ()
         return (*(("topic",) if self.topic is None else ()), "partition", *part)
 
     def _topic(self) -> Column:

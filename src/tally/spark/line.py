@@ -46,7 +46,8 @@ class LineReader:
     """Fields that together name what a line is about, where lines are kept."""
     each: bool = False
     """Whether records that are to be grouped are judged one by one all the same, which takes
-    longer: a second way to the same counts."""
+    longer: a second way to the same counts. They have the columns of
+    :func:`tally.spark.grouping.with_parts` then, and each part is counted by itself."""
 
     def __post_init__(self) -> None:
         if any(not level or any(map(str.isspace, level)) for level in self.levels):

@@ -21,8 +21,6 @@ _ROWS_MAX: Final = 500_000
 
 _ROWS_AT_ONCE: Final = 10_000
 
-_FUNCTIONS: Final = {"count": "count_all", "sum": "sum", "min": "min", "max": "max"}
-
 
 Step = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What a task does with its rows."""
@@ -106,44 +104,32 @@ def add_up(
         ReadError: The task has rows of two partitions.
     """
     again = [total.again for total in sums]
-    where: tuple[pa.Scalar, ...] | None = None
+    found: set[tuple[pa.Scalar, ...]] = set()
     partial: list[pa.Table] = []
     for batch in batches:
         if not batch.num_rows:
             continue
-        found = tuple(_only(batch, place) for place in places)
-        if where is not None and found != where:
-            raise _two_partitions(where, found)
-        where = found
+        extremes = [pc.min_max(batch.column(place)) for place in places]
+        found |= {tuple(extreme[end] for extreme in extremes) for end in ("min", "max")}
+        if len(found) > 1:
+            named = " and ".join(sorted("/".join(map(str, where)) for where in found))
+            raise ReadError(
+                f"a Spark task has read two partitions, {named}: nothing of it is committed",
+                next_step="leave the options out of reader that divide or join tasks",
+            )
         partial.append(_grouped(pa.Table.from_batches([batch]), keys, sums))
         if sum(table.num_rows for table in partial) > _ROWS_MAX:
             partial = [_grouped(pa.concat_tables(partial), keys, again)]
-    if where is None:
-        return
-    groups = _grouped(pa.concat_tables(partial), keys, again)
-    for number, (place, value) in enumerate(zip(places, where, strict=True)):
-        groups = groups.add_column(number, place, pa.repeat(value, groups.num_rows))
-    yield from groups.to_batches(max_chunksize=_ROWS_AT_ONCE)
+    for where in found:
+        groups = _grouped(pa.concat_tables(partial), keys, again)
+        for number, (place, value) in enumerate(zip(places, where, strict=True)):
+            groups = groups.add_column(number, place, pa.repeat(value, groups.num_rows))
+        yield from groups.to_batches(max_chunksize=_ROWS_AT_ONCE)
 
 
 def _grouped(rows: pa.Table, keys: Sequence[str], sums: Sequence[Sum]) -> pa.Table:
-    asked = [([], "count_all") if s.kind == "count" else (s.of, _FUNCTIONS[s.kind]) for s in sums]
+    asked = [(s.of, s.kind) for s in sums]
     grouped = rows.group_by(list(keys), use_threads=False).aggregate(asked)
     # Arrow names its columns itself, and puts the keys first or last, as its version likes.
-    named = ["count_all" if s.kind == "count" else f"{s.of}_{_FUNCTIONS[s.kind]}" for s in sums]
-    columns = [*(grouped.column(key) for key in keys), *(grouped.column(name) for name in named)]
+    columns = [grouped.column(name) for name in (*keys, *(f"{of}_{kind}" for of, kind in asked))]
     return pa.table(columns, names=[*keys, *(s.name for s in sums)])
-
-
-def _only(batch: pa.RecordBatch, place: str) -> pa.Scalar:
-    extremes = pc.min_max(batch.column(place))
-    if extremes["min"] != extremes["max"]:
-        raise _two_partitions(extremes["min"], extremes["max"])
-    return extremes["min"]
-
-
-def _two_partitions(one: object, other: object) -> ReadError:
-    return ReadError(
-        f"a Spark task has read two partitions, {one} and {other}: nothing of it is committed",
-        next_step="leave the options out of reader that divide or join tasks",
-    )
