@@ -140,7 +140,7 @@ def test_an_option_that_would_do_nothing_is_refused() -> None:
             {"name": "fixed", "accept": ["unicode_blanks"]},
             'accept: "unicode_blanks" is for lines with',
         ),
-        ({"name": "text", "default_level": "E"}, "default_level: these lines have no place for"),
+        ({"name": "text", "default_level": "E"}, "default_level: lines of this format never have"),
         ({"name": "jsn"}, "name = 'jsn': no such line format; did you mean json?"),
         ({"name": 7}, "name = 7: no such line format"),
         ({"time_format": TIME_FORMAT}, "time_format: a ready-made format has its own"),

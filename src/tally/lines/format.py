@@ -13,10 +13,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import chain
 from typing import Final
 
 from tally.lines.backtracking import Group
-from tally.lines.options import NO_OPTIONS, LineOptions
+from tally.lines.options import NO_OPTIONS, Accepted, LineOptions
 from tally.lines.pattern import CLOCK, DATE, LEVEL, TIME, LinePattern, parse_pattern
 from tally.lines.time_format import TimeFormat, parse_time_format
 
@@ -102,14 +103,25 @@ class LineFormat:
             parse_time_format(self.time_format)
             if not self.time_names:
                 raise ValueError("a line format with a time format lacks its time")
-        elif not self.is_fixed and self.time_names:
-            raise ValueError("a line format with a time lacks its time format")
-        self.options.check(
-            is_fixed=self.is_fixed,
-            is_json=self.is_json,
-            is_epoch=self.states_instant,
-            has_level=self.has_level,
-        )
+        elif not self.is_fixed and (names := self.time_names):
+            raise ValueError(
+                f"time_format is missing: say how the text of {' and '.join(names)} is written"
+            )
+        self._check_options()
+
+    def _check_options(self) -> None:
+        """Raise ValueError if an option would do nothing. The message begins with its name."""
+        options = self.options
+        if options.default_level and (self.is_fixed or not self.has_level):
+            has = "the fixed layout always have a" if self.is_fixed else "this format never have a"
+            raise ValueError(f"default_level: lines of {has} level: leave it out")
+        for accepted, does_something, of in (
+            (Accepted.BLANKS, not self.is_fixed, "a pattern or JSON"),
+            (Accepted.EXPONENT, self.states_instant, "a number since 1970"),
+            (Accepted.NAN, self.is_json, "JSON"),
+        ):
+            if accepted in options and not does_something:
+                raise ValueError(f'accept: "{accepted}" is for lines with {of}: leave it out')
 
     @property
     def is_fixed(self) -> bool:
@@ -148,11 +160,6 @@ class LineFormat:
             if isinstance(part, Group) and part.is_ahead and f"<{DATE}>" in part.text:
                 return self.time_names[-1]
         return max(self.time_names, key=pattern.ends.__getitem__)
-
-    @property
-    def absent_time(self) -> str:
-        """The text of the time where a line has none: nothing, or what joins date and clock."""
-        return " ".join("" for _ in self.time_names)
 
     @property
     def is_json(self) -> bool:
@@ -218,23 +225,19 @@ class LineFormat:
             raise ValueError(
                 f"the {lacks}: add one, or set levels = [] to count lines whatever their level"
             )
-        known = self.known_levels
-        default = self.options.default_level
-        nothing = ("",) if default in wanted else ()
+        known, default, printed = self.known_levels, self.options.default_level, wanted
         if known and (unknown := sorted(wanted - set(known))):
             raise ValueError(
                 f"{', '.join(unknown)}: not a level of {self.name}; it has {', '.join(known)}"
             )
         if self.level_names:
-            printed = sorted(w for w, level in self.level_names.items() if level in wanted)
-            return (*nothing, *printed)
-        wanted_there = sorted(wanted - {default})
-        if misfits := [level for level in wanted_there if not self._has_room_for(level)]:
+            printed = {word for word, level in self.level_names.items() if level in wanted}
+        elif misfits := [w for w in sorted(wanted - {default}) if not self._has_room_for(w)]:
             raise ValueError(
                 f"{', '.join(misfits)}: cannot stand where {self.name} has its level, "
                 f"as in {self.example}"
             )
-        return (*nothing, *sorted(wanted))
+        return (*([""] if default in wanted else []), *sorted(printed))
 
     def _has_room_for(self, level: str) -> bool:
         """Whether the example would still be understood if it were at ``level``.
@@ -248,9 +251,9 @@ class LineFormat:
         found = pattern.match(self.example)
         if found is None:
             return True
-        start, end = found.span("level")
+        start, end = found.span(LEVEL)
         changed = pattern.match(self.example[:start] + level + self.example[end:])
-        return changed is not None and changed["level"] == level
+        return changed is not None and changed[LEVEL] == level
 
     def fingerprint(self) -> str:
         """Identifies what the format counts, the same in every process and release.
@@ -283,21 +286,17 @@ def parse_path(path: object) -> tuple[JsonPath, ...]:
     match path:
         case str():
             nested = tuple(path.split("."))
-            paths = [(path,), nested] if "." in path and all(nested) else [(path,)]
+            paths = [(path,), nested] if len(nested) > 1 and all(nested) else [(path,)]
         case list() if path and all(isinstance(key, str) for key in path):
             paths = [tuple(path)]
         case _:
             raise ValueError("a path is a text, or a list of texts that names the nested keys")
-    for key in (key for keys in paths for key in keys):
-        _check_key(key)
+    for key in chain.from_iterable(paths):
+        if not key:
+            raise ValueError("a key must not be empty")
+        if "'" in key and '"' in key:
+            raise ValueError("a key with both ' and \" in it cannot be looked up")
     return tuple(paths)
-
-
-def _check_key(key: str) -> None:
-    if not key:
-        raise ValueError("a key must not be empty")
-    if "'" in key and '"' in key:
-        raise ValueError("a key with both ' and \" in it cannot be looked up")
 
 
 def time_names(names: Sequence[str]) -> tuple[str, ...]:

@@ -60,22 +60,6 @@ class LineOptions:
         ]
         return "; ".join(filter(None, parts))
 
-    def check(self, *, is_fixed: bool, is_json: bool, is_epoch: bool, has_level: bool) -> None:
-        """Raise ValueError if one would do nothing. The message begins with its name."""
-        if self.default_level and (is_fixed or not has_level):
-            raise ValueError(
-                "default_level: lines of the fixed layout always have a level: leave it out"
-                if is_fixed
-                else "default_level: these lines have no place for a level: leave it out"
-            )
-        for accepted, does_something, of in (
-            (Accepted.BLANKS, not is_fixed, "a pattern or JSON"),
-            (Accepted.EXPONENT, is_epoch, "a number since 1970"),
-            (Accepted.NAN, is_json, "JSON"),
-        ):
-            if accepted in self and not does_something:
-                raise ValueError(f'accept: "{accepted}" is for lines with {of}: leave it out')
-
 
 NO_OPTIONS: Final = LineOptions()
 

@@ -103,13 +103,8 @@ def _from_table(table: Mapping[Any, Any], key: str) -> LineFormat:
     else:
         content = _of_fields(kind, table[kind], time_format)
         names = tuple(table[kind])
-    found = time_names(names)
-    if has_format and not found:
+    if has_format and not time_names(names):
         raise ValueError(f"{kind} = {table[kind]!r}{_LACKS[kind]}")
-    if found and not has_format:
-        raise ValueError(
-            f"time_format is missing: say how the text of {' and '.join(found)} is written"
-        )
     return LineFormat(name=CUSTOM, time_format=time_format, **content)
 
 

@@ -15,16 +15,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
-from tally.lines.backtracking import (
-    Chars,
-    Group,
-    Part,
-    Repeated,
-    Taken,
-    characters_of,
-    check_ways,
-    parts_in,
-)
+from tally.lines import backtracking
+from tally.lines.backtracking import Chars, Group, Part, Repeated, Taken, parts_in
 
 TIME: Final = "time"
 """The named group that holds the time; a pattern for lines without one does without."""
@@ -76,9 +68,8 @@ class _Scanner:
 
     text: str
     at: int = 0
-    java: list[str] = field(default_factory=list)
-    python: list[str] = field(default_factory=list)
-    spelling: list[str] = field(default_factory=list)
+    written: list[tuple[str, str, str]] = field(default_factory=list)
+    """Piece by piece: Java's, Python's, and that of a fingerprint."""
     ends: dict[str, tuple[int, int]] = field(default_factory=dict)
     captures: int = 0
     """How many groups have begun that capture."""
@@ -120,7 +111,7 @@ class _Scanner:
     def _take_character(self, width: int) -> None:
         """Move on over what takes one character of a line."""
         text = self.text[self.at : self.at + width]
-        chars = characters_of(text, self.text)
+        chars = backtracking.characters_of(text, self.text)
         self._take(width, java=_within_line(text, chars), spelling=text)
         self.atom = Taken(text=text, chars=chars)
         self._inside.branches[-1].append(self.atom)
@@ -128,20 +119,15 @@ class _Scanner:
     def _take(self, width: int, *, java: str = "", python: str = "", spelling: str = "") -> None:
         """Move on by ``width``, writing the same text to both languages unless others are given."""
         taken = self.text[self.at : self.at + width]
-        self.java.append(java or taken)
-        self.python.append(python or taken)
-        self.spelling.append(spelling or java or taken)
+        self.written.append((java or taken, python or taken, spelling or java or taken))
         self.at += width
         self.atom = None
 
     def _escape(self) -> None:
-        found = _ESCAPE.match(self.text, self.at)
-        escape = found.group() if found else self.text[self.at : self.at + 2]
-        if escape == r"\b":
+        if self.text.startswith(r"\b", self.at):
             self._take(2, java=_JAVA_WORD_BOUNDARY)
-            return
-        _check_escape(escape)
-        self._take_character(len(escape))
+        else:
+            self._take_character(_escape_width(self.text, self.at))
 
     def _character_class(self) -> None:
         start = end = self.at + 1 + (self.text[self.at + 1 : self.at + 2] == "^")
@@ -155,10 +141,7 @@ class _Scanner:
         if not member:
             raise ValueError("opens a character class '[' that is never closed")
         if member == "\\":
-            found = _ESCAPE.match(self.text, at)
-            escape = found.group() if found else self.text[at : at + 2]
-            _check_escape(escape)
-            return at + len(escape)
+            return at + _escape_width(self.text, at)
         if member in "[]" or self.text[at : at + 2] in {"&&", "--", "~~", "||"}:
             raise ValueError(
                 f"holds {self.text[at : at + 2]!r} in a character class, which Java and Python "
@@ -199,7 +182,7 @@ class _Scanner:
         group, start = self.groups.pop()
         self._take(1)
         if group.name:
-            self.ends[group.name] = (sum(map(len, self.java)), self.captures)
+            self.ends[group.name] = (sum(len(java) for java, _, _ in self.written), self.captures)
         group.text = self.text[start : self.at]
         self.atom = group
 
@@ -285,17 +268,18 @@ def parse_pattern(text: str) -> LinePattern:
     scanner = _Scanner(text)
     try:
         scanner.scan()
-        python = re.compile("".join(scanner.python), re.ASCII)
+        java, python, spelling = map("".join, zip(*scanner.written, strict=True))
+        compiled = re.compile(python, re.ASCII)
     except re.error as error:
         raise ValueError(f"is no regular expression: {error}") from error
     _check_lookarounds(scanner.whole)
-    check_ways(scanner.whole)
+    backtracking.check_ways(scanner.whole)
     return LinePattern(
-        java="".join(scanner.java),
-        python=python,
+        java=java,
+        python=compiled,
         ends=scanner.ends,
         parts=scanner.whole,
-        spelling="".join(scanner.spelling),
+        spelling=spelling,
     )
 
 
@@ -324,7 +308,10 @@ def _bounds(found: re.Match[str]) -> tuple[int, int]:
     return int(least), min(int(most or HEAD_BYTES), HEAD_BYTES)
 
 
-def _check_escape(escape: str) -> None:
+def _escape_width(text: str, at: int) -> int:
+    """How many characters an escape has; one that Java and Python read differently is refused."""
+    found = _ESCAPE.match(text, at)
+    escape = found.group() if found else text[at : at + 2]
     letter = escape[1:2]
     if letter == "u" and 0xD800 <= int(escape[2:] or "0", 16) <= 0xDFFF:
         raise ValueError(f"holds {escape!r}, half of a character: write the whole character")
@@ -333,3 +320,4 @@ def _check_escape(escape: str) -> None:
             f"holds {escape!r}; of the escapes by a letter only \\d \\D \\s \\S \\w \\W \\t \\b, "
             "\\xhh and \\uhhhh mean the same to Java and Python (\\b outside of [ ])"
         )
+    return len(escape)

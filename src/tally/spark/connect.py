@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from threading import Thread
 from types import FrameType
 from typing import Any, Final, cast
@@ -23,14 +24,8 @@ from pyspark.sql.connect.client import DefaultChannelBuilder, SparkConnectClient
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession as RemoteSession
 
+from tally import errors
 from tally.config.servers import CONF_FORBIDDEN, SparkSettings
-from tally.errors import (
-    AccessDeniedError,
-    ConfigError,
-    JarsMissingError,
-    SparkUnavailableError,
-    TallyError,
-)
 from tally.spark.errors import sentence_of, spark_errors
 
 log = logging.getLogger(__name__)
@@ -83,23 +78,39 @@ def connect_session(
         ConfigError: It refuses a value of ``spark.conf``.
         JarsMissingError: It cannot load Spark's Kafka connector.
     """
+    opened = partial(_opened, settings, tries=tries, answer_s=answer_s, close_s=close_s)
     with _plans_for_a_server():
-        deadline = _Deadline(answer_s)
-        session_id = _shared_session(settings, deadline, tries, close_s)
-        session = _session(settings, deadline, tries, session_id)
-        _open[session.session_id] = settings
-        try:
+        session_id = str(uuid4())
+        with opened() as first:
+            _clone(settings, first, session_id)
+        with opened(session_id) as session:
             _configure(settings, session, options)
             _check_connector(settings, session)
             # PySpark's two kinds of session have the same interface, but no common class.
             yield cast("SparkSession", session)
-        finally:
-            # Also after a failure, so that the server ends what still runs in the session. One try
-            # is enough: a server that does not answer is not waited for.
-            deadline.seconds = close_s
-            session.client.set_retry_policies([])
-            session.stop()
-            del _open[session.session_id]
+
+
+@contextmanager
+def _opened(
+    settings: SparkSettings, session_id: str = "", *, tries: int, answer_s: float, close_s: float
+) -> Iterator[RemoteSession]:
+    """A session that has sent the server no request yet; without an id a new one.
+
+    At the end it is closed, also after a failure, so that the server ends what still runs in it.
+    One try is enough: a server that does not answer is not waited for.
+    """
+    deadline = _Deadline(answer_s)
+    channel = _channel(settings, deadline, session_id)
+    session = RemoteSession.builder.channelBuilder(channel).create()
+    session.client.set_retry_policies([DefaultPolicy(max_retries=tries)])
+    _open[session.session_id] = settings
+    try:
+        yield session
+    finally:
+        deadline.seconds = close_s
+        session.client.set_retry_policies([])
+        session.stop()
+        del _open[session.session_id]
 
 
 def release_sessions(timeout_s: float = 0.7) -> None:
@@ -111,8 +122,7 @@ def release_sessions(timeout_s: float = 0.7) -> None:
         timeout_s: Longest wait for each session.
     """
     for session_id, settings in list(_open.items()):
-        channel = _channel(settings, _Deadline(timeout_s))
-        channel.set(DefaultChannelBuilder.PARAM_SESSION_ID, session_id)
+        channel = _channel(settings, _Deadline(timeout_s), session_id)
         client = SparkConnectClient(connection=channel)
         client.set_retry_policies([])
         try:
@@ -121,49 +131,29 @@ def release_sessions(timeout_s: float = 0.7) -> None:
             log.warning("session_not_closed", extra={"cause": sentence_of(str(error))})
 
 
-def _channel(settings: SparkSettings, deadline: "_Deadline") -> DefaultChannelBuilder:
+def _channel(
+    settings: SparkSettings, deadline: "_Deadline", session_id: str
+) -> DefaultChannelBuilder:
     """A connection to the server that has sent it nothing yet."""
     channel = DefaultChannelBuilder(settings.master)
     if token := settings.connect_token.get_secret_value():
         channel.set(DefaultChannelBuilder.PARAM_TOKEN, token)
+    if session_id:
+        channel.set(DefaultChannelBuilder.PARAM_SESSION_ID, session_id)
     channel.add_interceptor(deadline)
     return channel
 
 
-def _shared_session(
-    settings: SparkSettings, deadline: "_Deadline", tries: int, close_s: float
-) -> str:
+def _clone(settings: SparkSettings, first: RemoteSession, session_id: str) -> None:
     """Create a session on the server that shares the server's class loader and Python workers.
 
     What a session has of its own is decided with its first request; a clone takes the choice over.
     """
-    found = str(uuid4())
-    first = _session(settings, deadline, tries)
-    answer_s = deadline.seconds
     what = f"the Spark Connect server {settings.master} does not share what its sessions have"
     next_step = "run a server of the version that requirements/ names"
-    try:
-        with _server_errors(settings, (ConfigError, what, next_step)):
-            first.conf.set(*_SHARED)
-            first.client.clone(found).close()
-    finally:
-        deadline.seconds = close_s
-        first.client.set_retry_policies([])
-        first.stop()
-        deadline.seconds = answer_s
-    return found
-
-
-def _session(
-    settings: SparkSettings, deadline: "_Deadline", tries: int, session_id: str = ""
-) -> RemoteSession:
-    """A session that has sent the server no request yet; without an id a new one."""
-    channel = _channel(settings, deadline)
-    if session_id:
-        channel.set(DefaultChannelBuilder.PARAM_SESSION_ID, session_id)
-    session = RemoteSession.builder.channelBuilder(channel).create()
-    session.client.set_retry_policies([DefaultPolicy(max_retries=tries)])
-    return session
+    with _server_errors(settings, (errors.ConfigError, what, next_step)):
+        first.conf.set(*_SHARED)
+        first.client.clone(session_id).close()
 
 
 def _configure(settings: SparkSettings, session: RemoteSession, options: Mapping[str, str]) -> None:
@@ -174,11 +164,11 @@ def _configure(settings: SparkSettings, session: RemoteSession, options: Mapping
         if there.get(key) == value:
             continue
         what = f"spark.conf, {key}: the Spark Connect server refuses the value"
-        with _server_errors(settings, (ConfigError, what, "correct it")):
+        with _server_errors(settings, (errors.ConfigError, what, "correct it")):
             if session.conf.isModifiable(key):
                 session.conf.set(key, value)
             elif key in CONF_FORBIDDEN:
-                raise ConfigError(
+                raise errors.ConfigError(
                     f"the Spark Connect server {settings.master} does not know {key}, which "
                     "decides how JSON is read",
                     next_step="run a server of the version that requirements/ names",
@@ -191,13 +181,13 @@ def _check_connector(settings: SparkSettings, session: RemoteSession) -> None:
     next_step = "start the server with the connector's jars (docs/airflow.md has a command)"
     # The server resolves this to a schema without a request to a broker.
     nothing = session.read.format("kafka").option("kafka.bootstrap.servers", "127.0.0.1:1")
-    with _server_errors(settings, (JarsMissingError, what, next_step)):
+    with _server_errors(settings, (errors.JarsMissingError, what, next_step)):
         _ = nothing.option("subscribe", "none").load().schema
 
 
 @contextmanager
 def _server_errors(
-    settings: SparkSettings, otherwise: tuple[type[TallyError], str, str] | None = None
+    settings: SparkSettings, otherwise: tuple[type[errors.TallyError], str, str] | None = None
 ) -> Iterator[None]:
     """Raise errors of the server as Tally's.
 
@@ -214,7 +204,7 @@ def _server_errors(
         else:  # of a clone, which PySpark does not make one of its own
             status, cause = error.code(), error.details()
         if status in _REFUSED:
-            raise AccessDeniedError(
+            raise errors.AccessDeniedError(
                 f"the Spark Connect server {settings.master} refused: {cause}",
                 next_step="correct spark.connect_token, or the password of the connection "
                 "tally_spark",
@@ -222,7 +212,7 @@ def _server_errors(
         if otherwise is not None and status not in _AWAY:
             kind, what, next_step = otherwise
             raise kind(f"{what}: {cause}", next_step=next_step) from error
-        raise SparkUnavailableError(
+        raise errors.SparkUnavailableError(
             f"the Spark Connect server {settings.master} did not answer: {cause}",
             next_step="start it, or correct spark.master or the connection tally_spark: "
             "use_ssl=true if the server has TLS, and only then",

@@ -8,17 +8,9 @@ from typing import Final
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from tally import errors
 from tally.config.pipeline import Pipeline
 from tally.config.servers import DIVIDING, KafkaSettings
-from tally.errors import (
-    AccessDeniedError,
-    ConfigError,
-    DataLossError,
-    ReadError,
-    RecordTimestampError,
-    TallyError,
-    UnwritableError,
-)
 from tally.model import OffsetRange
 from tally.spark.errors import sentence_of, spark_errors
 from tally.spark.session import is_remote, reader_options
@@ -32,43 +24,43 @@ _OR_WITH_LESS: Final = (
     "spark.executor.memory)"
 )
 
-_Known = tuple[str, type[TallyError], str, str]
+_Known = tuple[str, type[errors.TallyError], str, str]
 # By what stands in Spark's message; the connector and Kafka have no error classes for most of them.
 _KNOWN: Final[Sequence[_Known]] = (
     (
         "KAFKA_DATA_LOSS|OffsetOutOfRange|data may have been lost",
-        DataLossError,
+        errors.DataLossError,
         "Kafka no longer serves all of {named}: {cause}",
         "tally plan looks at what Kafka still holds",
     ),
     (
         "(?:(?:Topic|Group|Cluster)Authorization|SaslAuthentication)Exception",
-        AccessDeniedError,
+        errors.AccessDeniedError,
         "Kafka refuses Spark {named}: {cause}",
         "grant its user READ on the topic: docs/runbook.md, access-denied",
     ),
     (
         "CorruptRecordException|Record(?: batch)? .*is corrupt|checksum",
-        ReadError,
+        errors.ReadError,
         "the bytes that Spark has got of {named} are damaged: {cause}",
         "run it again; if it stays, look at the disks of the partition's brokers",
     ),
     (
         # A record's timestamp does not fit into its type; the sentence names the record.
         r"Record at topic .*timestamp value .*overflows[^\n]*",
-        RecordTimestampError,
+        errors.RecordTimestampError,
         "Spark cannot read {named}: {found}",
         "docs/runbook.md, record-timestamp, says how to go on without the record",
     ),
     (
         "No space left on device",
-        UnwritableError,
+        errors.UnwritableError,
         "Spark cannot write temporary files while it reads {named}: {cause}",
         "free space there, or set spark.local.dir in spark.conf",
     ),
     (
         "INVALID_TIMEZONE",
-        ConfigError,
+        errors.ConfigError,
         "pipeline's time_zone: Spark's Java does not know it: {cause}",
         "update Java's time zones, or name another zone of the same clock",
     ),
@@ -148,7 +140,7 @@ def read_errors(ranges: Sequence[OffsetRange]) -> Iterator[None]:
             if found := re.search(sign, message):
                 what = text.format(named=named, cause=cause, found=found[0])
                 raise kind(what, next_step=next_step) from error
-        raise ReadError(
+        raise errors.ReadError(
             f"Spark could not read {named or 'the lines'}: {cause}",
             next_step=_AGAIN + (_OR_WITH_LESS if ranges else ""),
         ) from error

@@ -83,7 +83,8 @@ class TimeReader:
 
     def _clock(self, text: Column, line_format: LineFormat, *, whole: bool) -> TimeColumns:
         time_format = line_format.parsed_time_format
-        is_missing = F.coalesce(text, F.lit("")) == line_format.absent_time
+        joints = " " * (len(line_format.time_names) - 1)  # between date and clock
+        is_missing = F.coalesce(text, F.lit("")) == joints
         if time_format.is_read_by_position:
             stated, width = text.cast("binary"), time_format.width
             after = F.substring(stated, width + 1, 1)
