@@ -18,13 +18,7 @@ from tally.errors import DataLossError, FencedError, ReadError
 from tally.spark.counting import tasks_for
 from tally.spark.grouping import Grouping
 from tally.spark.reading import collect
-from tally.spark.task_counting import (
-    TaskOutcome,
-    TaskWork,
-    outcome_of_each,
-    results_of,
-    worth_a_plan,
-)
+from tally.spark.task_counting import TaskOutcome, TaskWork, outcome_of_each, worth_a_plan
 from tally.spark.task_groups import add_up, with_end, without_end
 from tests.unit.values import P0, pipeline, span, totals
 from tests.waiting import wait_until
@@ -164,7 +158,7 @@ def test_an_error_of_the_work_is_told_with_its_partition() -> None:
     # A bug is no reason to try again: the driver raises it with its traceback.
     found = outcome(groups({}), work=raising(KeyError("what")))
     with pytest.raises(RuntimeError, match="KeyError: 'what'"):
-        list(results_of([(REQUESTS[1], found)]))
+        found.result()
 
 
 @pytest.mark.parametrize("size", [1, 99, 2_000])

@@ -19,7 +19,7 @@ from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError
 from tally.model import OffsetRange
-from tally.spark.grouping import Grouping, with_parts
+from tally.spark.grouping import Grouping, dead_letter, with_parts
 from tally.spark.jars import check_arrow
 from tally.spark.progress import OnRead, deadline, watched
 from tally.spark.reading import collect, read_errors, read_ranges
@@ -189,18 +189,10 @@ class SparkReader:
         found = dict.fromkeys(expected, 0)
         known = {(partition.topic, partition.partition): partition for partition in expected}
         # By position: a row looks for the name of a field each time.
-        for topic, number, offset, reason, value, value_bytes in self.fetch(letters, ranges):
+        for topic, number, *letter in self.fetch(letters, ranges):
             partition = known[topic, number]
             found[partition] += 1
-            counts.dead_letters.append(
-                DeadLetter(
-                    partition=partition,
-                    offset=offset,
-                    reason=reason,
-                    value=None if value is None else bytes(value),
-                    value_bytes=value_bytes,
-                )
-            )
+            counts.dead_letters.append(dead_letter(partition, *letter))
         wrong = [str(p) for p, malformed in expected.items() if found[p] != malformed]
         # A recount compares them one by one, and says which are gone.
         if wrong and not request.is_recount:

@@ -9,14 +9,16 @@ without another exchange.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.types import StructField
 
 from tally.aggregates.aggregate import Aggregate, Sum
+from tally.aggregates.counts import DeadLetter
 from tally.config.pipeline import Pipeline
-from tally.model import OffsetRange
+from tally.model import OffsetRange, TopicPartition
 from tally.spark.expressions import Stages
 from tally.spark.line import Line, LineReader
 from tally.spark.line_columns import read_line
@@ -244,6 +246,19 @@ class Grouping:
 
     def _topic(self) -> Column:
         return F.col("topic") if self.topic is None else F.lit(self.topic)
+
+
+def dead_letter(
+    partition: TopicPartition, offset: int, reason: str, value: Any, value_bytes: int | None
+) -> DeadLetter:
+    """A malformed record, of the columns that the frames above have for it."""
+    return DeadLetter(
+        partition=partition,
+        offset=offset,
+        reason=reason,
+        value=None if value is None else bytes(value),
+        value_bytes=value_bytes,
+    )
 
 
 def with_parts(records: DataFrame, parts: Sequence[OffsetRange]) -> DataFrame:

@@ -24,7 +24,7 @@ from tally.aggregates.spool import Spool
 from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError, ReadError, TallyError
 from tally.model import OffsetRange, SegmentTotals, TopicPartition
-from tally.spark.grouping import Grouping
+from tally.spark.grouping import Grouping, dead_letter
 from tally.spark.reading import read_ranges
 from tally.spark.task_groups import add_up, without_end
 
@@ -39,6 +39,7 @@ _APART_OFFSETS_MIN: Final = 200_000
 """Fewer records take Arrow less time than another plan takes Spark."""
 _APART_MAX: Final = 32
 _VALUES: Final = ("reason", "value", "value_bytes", "key_digest")
+_LETTER: Final = ("first_offset", "reason", "value", "value_bytes")
 _KEPT: Final = ("first_offset", "minute", "value", "key_digest")
 
 
@@ -54,6 +55,16 @@ class TaskOutcome:
     """Why the work was not done; a RuntimeError has the traceback of a bug."""
     first_read: SegmentTotals | None = None
     """What was read, when the work was left undone because malformed records are to be kept."""
+
+    def result(self) -> Any:
+        """What the work has returned, or the error that was raised.
+
+        Raises:
+            RuntimeError: There is a bug in what a task does.
+        """
+        if isinstance(self.error, RuntimeError):
+            raise self.error
+        return self.error or self.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,24 +157,20 @@ def _without_values(
 
     Those of a flood are not: nothing is committed when more records are malformed than allowed.
     """
-    limit = request.pipeline.max_malformed_per_batch
+    limit, partition = request.pipeline.max_malformed_per_batch, request.ranges[0].partition
     for batch in batches:
         if len(dead_letters) <= limit:
-            for row in batch.filter(pc.is_valid(batch.column("reason"))).to_pylist():
-                dead_letters.append(
-                    DeadLetter(
-                        partition=request.ranges[0].partition,
-                        offset=row["first_offset"],
-                        reason=row["reason"],
-                        value=row["value"],
-                        value_bytes=row["value_bytes"],
-                    )
-                )
+            for letter in _rows(batch, "reason", _LETTER):
+                dead_letters.append(dead_letter(partition, *letter))
         if lines is not None and len(dead_letters) <= limit:
-            counted = batch.filter(pc.is_valid(batch.column("minute")))
-            columns = (counted.column(name).to_pylist() for name in _KEPT)
-            lines.add(KeptLine(*line) for line in zip(*columns, strict=True))
+            lines.add(KeptLine(*line) for line in _rows(batch, "minute", _KEPT))
         yield batch.drop_columns([name for name in _VALUES if name in batch.schema.names])
+
+
+def _rows(batch: pa.RecordBatch, where: str, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Some columns of the rows in which another one is not null."""
+    rows = batch.filter(pc.is_valid(batch.column(where)))
+    return zip(*(rows.column(name).to_pylist() for name in names), strict=True)
 
 
 def _check_same(partition: TopicPartition, first: SegmentTotals, second: SegmentTotals) -> None:
@@ -194,27 +201,16 @@ def count_in_tasks(
         ReadError: Spark did not read each range in one task.
         RuntimeError: There is a bug in what a task does.
     """
-    found = _read(session, kafka, task)
-    yield from results_of((r, outcome) for r, outcome in found if outcome.first_read is None)
-    first_reads = {o.partition: o.first_read for _, o in found if o.partition and o.first_read}
+    first_reads: dict[TopicPartition, SegmentTotals] = {}
+    for request, outcome in _read(session, kafka, task):
+        if outcome.first_read is None:
+            yield request, outcome.result()
+        else:
+            first_reads[request.ranges[0].partition] = outcome.first_read
     if first_reads:
         again = [r for r in task.requests if r.ranges[0].partition in first_reads]
         task = replace(task, requests=again, first_reads=first_reads)
-        yield from results_of(_read(session, kafka, task))
-
-
-def results_of(
-    outcomes: Iterable[tuple[CountRequest, TaskOutcome]],
-) -> Iterator[tuple[CountRequest, Any]]:
-    """For each request what the work has returned, or the error that was raised.
-
-    Raises:
-        RuntimeError: There is a bug in what a task does.
-    """
-    for request, outcome in outcomes:
-        if isinstance(outcome.error, RuntimeError):
-            raise outcome.error
-        yield request, outcome.error or outcome.value
+        yield from count_in_tasks(session, kafka, task)
 
 
 def _read(
@@ -228,7 +224,7 @@ def _read(
         keeps = task.open_set is not None
         rows = grouping.judged_in_tasks(read(ranges), pipeline.dead_letter_max_bytes, keeps=keeps)
     else:
-        apart = dict.fromkeys(worth_a_plan(ranges))
+        apart = worth_a_plan(ranges)
         together = [r for r in ranges if r not in apart]
         rows = grouping.counts_in_tasks(
             read(together) if together else None, [read([r]) for r in apart]
