@@ -26,8 +26,7 @@ from tally.spark.reading import collect
 from tally.spark.session import spark_session
 
 _TITLE: Final = "Spark's classes (150 MB)"
-_LINES_SHOWN: Final = 3
-_CHARS_SHOWN: Final = 200
+_CHARS_SHOWN: Final = 500
 _TIMEOUT_S: Final = 600
 
 
@@ -69,8 +68,7 @@ def build_archive(jars_dir: Path, announce: Announce) -> None:
     )
     if ended.returncode or not made.exists():
         lines = [ln for ln in ended.stdout.splitlines() if not ln.startswith((" ", "Traceback"))]
-        shown = (line[:_CHARS_SHOWN] for line in lines[:_LINES_SHOWN])
-        failure = "; ".join(shown) or f"exit code {ended.returncode}"
+        failure = "; ".join(lines)[:_CHARS_SHOWN] or f"exit code {ended.returncode}"
         made.unlink(missing_ok=True)
         announce(f"{_TITLE}: not archived, so Spark starts as before: {failure}")
         return

@@ -17,16 +17,9 @@ from pyspark.sql import SparkSession
 from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings, SparkSettings
 from tally.errors import JarsMissingError, SparkUnavailableError
+from tally.spark import java
 from tally.spark.errors import sentence_of, spark_errors
 from tally.spark.jars import check_packages
-from tally.spark.java import (
-    LOOPBACK,
-    folder_of_process,
-    java,
-    with_archive,
-    with_scratch,
-    with_throughput,
-)
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +101,7 @@ def session_options(settings: SparkSettings) -> dict[str, str]:
         return options | settings.conf
     if is_local(settings):
         # Only this machine connects to the driver, so it listens on the loopback address alone.
-        options |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+        options |= {"spark.driver.host": java.LOOPBACK, "spark.driver.bindAddress": java.LOOPBACK}
     if settings.jars_dir is not None:
         jars = connector_jars(settings.jars_dir)
         if is_local(settings):
@@ -162,8 +155,8 @@ def spark_session(
     builder = SparkSession.builder.appName(name).master(settings.master)
     options = session_options(settings)
     if submitted is None and is_local(settings):
-        options = with_scratch(with_throughput(options), folder_of_process())
-        options = with_archive(options, settings.jars_dir)
+        options = java.with_scratch(java.with_throughput(options), java.folder_of_process())
+        options = java.with_archive(options, settings.jars_dir)
     for key, value in options.items():
         builder = builder.config(key, value)
     # PySpark's own default is whatever Python is first on the path.
@@ -194,7 +187,7 @@ def _started(builder: SparkSession.Builder, master: str) -> SparkSession:
     try:
         return builder.getOrCreate()
     except spark_errors() as error:
-        java()  # without one no retry helps
+        java.java()  # without one no retry helps
         raise SparkUnavailableError(
             f"Spark did not start on {master}: {sentence_of(str(error))}",
             next_step="tally doctor; Spark's own messages above may say more",
@@ -270,12 +263,10 @@ def reader_options(kafka: KafkaSettings, pipeline: Pipeline) -> dict[str, str]:
 
 
 def _jaas(kafka: KafkaSettings) -> str:
-    module = (
-        "plain.PlainLoginModule" if kafka.sasl_mechanism == "PLAIN" else "scram.ScramLoginModule"
-    )
+    kind = "plain.Plain" if kafka.sasl_mechanism == "PLAIN" else "scram.Scram"
     password = kafka.sasl_password.get_secret_value() if kafka.sasl_password else ""
     return (
-        f"org.apache.kafka.common.security.{module} required"
+        f"org.apache.kafka.common.security.{kind}LoginModule required"
         f" username={_quoted(kafka.sasl_username or '')} password={_quoted(password)};"
     )
 

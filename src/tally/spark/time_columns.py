@@ -18,15 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812  (what every PySpark progra
 
 from tally.lines.format import LineFormat
 from tally.lines.options import Accepted
-from tally.lines.time_format import (
-    BLANK_PADDED,
-    MONTHS,
-    NORMAL,
-    UNPADDED,
-    WEEKDAYS,
-    TimeFormat,
-    TimePart,
-)
+from tally.lines.time_format import MONTHS, NORMAL, WEEKDAYS, TimeFormat, TimePart
 from tally.lines.time_rule import AHEAD_MAX, FROM_RECORD, OFFSET, OFFSET_CHARS, UTC, TimeRule
 from tally.spark.expressions import Stages, all_of, binary, looked_up
 
@@ -96,16 +88,37 @@ class TimeReader:
             accepts_exponent = Accepted.EXPONENT in line_format.options
             units = _units(text, time_format.digits_max, accepts_exponent=accepts_exponent)
             return self._of_instant(_divided(units, time_format.per_second), is_missing)
-        found = self.stages.add(_found_fields(text, time_format, whole=whole))
-        fields = _by_kind(found, time_format)
+        fields = self._fields_of(text, time_format, whole=whole)
         if self.rule.assume_year == FROM_RECORD:
             is_missing |= self.record_micros < 0
             normal = F.when(self.record_micros >= 0, self._in_latest_year(fields))
         elif self.rule.assume_year is not None:
             normal = _assembled(fields, F.lit(f"{self.rule.assume_year:04d}"))
         else:
-            normal = _assembled(fields, _year(fields))
+            normal = _assembled(fields)
         return self._of_normal(normal, is_missing)
+
+    def _fields_of(
+        self, text: Column, time_format: TimeFormat, *, whole: bool
+    ) -> dict[str, Column]:
+        r"""The fields of a time by kind, with their full widths; null without a match.
+
+        They are cut out as lines of one text. A ``\n`` of the text itself becomes what no format
+        has: none can pass itself off as a result.
+        """
+        end = r"\z" if whole else "(?![0-9]).*+"
+        read = [part for part in time_format.parts if part.is_read]
+        groups = "".join(f"\n${number}" for number, _ in enumerate(read, start=1))
+        one_line = F.translate(text, "\n", "\x01")
+        shape = rf"(?s)\A{time_format.shape}{end}"
+        found = self.stages.add(F.split(F.regexp_replace(one_line, shape, groups), "\n"))
+        fields = {}
+        for number, part in enumerate(read, start=1):
+            piece = F.get(found, F.lit(number))
+            if part.kind != part.letters:
+                piece = F.lpad(F.trim(piece), 2, "0")
+            fields[part.kind] = piece
+        return fields
 
     def _of_normal(
         self, normal: Column, is_missing: Column, checks: Sequence[Column] = ()
@@ -207,29 +220,6 @@ def _since_1970(seconds: Column) -> Column:
     return F.timestamp_add("SECOND", seconds, F.lit("1970-01-01 00:00:00").cast("timestamp_ntz"))
 
 
-def _found_fields(text: Column, time_format: TimeFormat, *, whole: bool) -> Column:
-    r"""An array of one string and then the fields of a time; of one where the shape does not match.
-
-    A ``\n`` of the text itself becomes what no format has: none can pass itself off as a result.
-    """
-    end = r"\z" if whole else "(?![0-9]).*+"
-    groups = "".join(f"\n${number}" for number, _ in enumerate(time_format.fields, start=1))
-    one_line = F.translate(text, "\n", "\x01")
-    return F.split(F.regexp_replace(one_line, rf"(?s)\A{time_format.shape}{end}", groups), "\n")
-
-
-def _by_kind(found: Column, time_format: TimeFormat) -> dict[str, Column]:
-    """The fields of a time by kind, with their full widths; null where the shape did not match."""
-    fields = {}
-    read = [part for part in time_format.parts if part.is_read]
-    for number, part in enumerate(read, start=1):
-        piece = F.get(found, F.lit(number))
-        if part.letters in (*UNPADDED, *BLANK_PADDED):
-            piece = F.lpad(F.trim(piece), 2, "0")
-        fields[part.kind] = piece
-    return fields
-
-
 def time_checks(line: Column) -> list[Column]:
     """That binary ``line`` starts with a time that exists; see the module's docstring."""
     last = F.substring(line, 19, 1)
@@ -291,15 +281,13 @@ def normalised(text: Column, time_format: TimeFormat) -> Column:
     if time_format.is_normal:
         return F.substring(text, 1, len(NORMAL))
     fields = {part.letters: _piece(text, part) for part in time_format.parts if part.letters}
-    return _assembled(fields, _year(fields))
+    return _assembled(fields)
 
 
-def _year(fields: Mapping[str, Column]) -> Column:
-    return fields["yyyy"] if "yyyy" in fields else F.concat(F.lit("20"), fields["yy"])
-
-
-def _assembled(fields: Mapping[str, Column], year: Column) -> Column:
-    """The normalised time of fields by kind."""
+def _assembled(fields: Mapping[str, Column], year: Column | None = None) -> Column:
+    """The normalised time of fields by kind; without a year theirs."""
+    if year is None:
+        year = fields["yyyy"] if "yyyy" in fields else F.concat(F.lit("20"), fields["yy"])
     month = _month_number(fields["MMM"]) if "MMM" in fields else fields["MM"]
     hour = _hour_of_day(fields["hh"], fields["a"]) if "hh" in fields else fields["HH"]
     second = fields.get("ss", F.lit("00"))
