@@ -48,11 +48,9 @@ def place_of(pattern: Group, name: str, shape: Shape) -> Place | None:
     before, group = _width_of(parts[:number]), parts[number]
     if before is None:
         return None
-    if _takes_just(group, shape, behind=None):
-        return Place(before=before)
-    behind = _first_chars(next(iter(parts[number + 1 :]), None))
-    if behind is not None and _takes_just(group, shape, behind=behind):
-        return Place(before=before, behind=behind)
+    for behind in (None, _first_chars(next(iter(parts[number + 1 :]), None))):
+        if _takes_just(group, shape, behind=behind):
+            return Place(before=before, behind=behind or frozenset())
     return None
 
 
@@ -61,9 +59,7 @@ def _takes_just(group: Part, shape: Shape, *, behind: Chars | None) -> bool:
     reached: set[int] = set()
     shorter = {end for end in _ends(group, {0}, [*shape, behind], reached) if end < len(shape)}
     goes_on = len(shape) + 1 in reached
-    if behind is None:
-        return not (shorter or goes_on)
-    can_end = any(there is None or there & behind for there in map(shape.__getitem__, shorter))
+    can_end = any(behind is None or (shape[end] or behind) & behind for end in shorter)
     return not (can_end or goes_on)
 
 

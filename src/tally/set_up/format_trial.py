@@ -235,7 +235,7 @@ def _tried(
     topic: str | None,
     pipeline: str | None,
 ) -> FormatTrial:
-    from tally.spark.trial import try_format  # noqa: PLC0415 - Spark is heavy
+    from tally.spark.counting import try_format  # noqa: PLC0415 - Spark is heavy
 
     read = try_format(session, lines, line_format, rule)
     tried = [

@@ -1,16 +1,17 @@
-"""Counting what planned ranges hold, with Spark.
+"""Counting what planned ranges hold, with Spark; and trying a line format on a few records.
 
 One pass over the data; a second one, over the part that holds malformed records, only where there
 are any. Built-in DataFrame expressions only: no line passes through Python.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from tally.aggregates.counts import Contribution, CountRequest, Counts, DeadLetter
 from tally.aggregates.gathering import Gathering
@@ -18,9 +19,13 @@ from tally.aggregates.spool import Spool
 from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError
-from tally.model import OffsetRange
+from tally.lines.format import LineFormat
+from tally.lines.time_rule import TimeRule
+from tally.model import OffsetRange, Record
 from tally.spark.grouping import Grouping, dead_letter, with_parts
 from tally.spark.jars import check_arrow
+from tally.spark.line import LineReader
+from tally.spark.line_columns import read_line
 from tally.spark.progress import OnRead, deadline, watched
 from tally.spark.reading import collect, read_errors, read_ranges
 from tally.spark.session import session_conf
@@ -50,6 +55,14 @@ def tasks_for(sizes: Sequence[int]) -> int:
 
 
 _PARTS: Final = "spark.sql.shuffle.partitions"
+
+FIELD_CHARS: Final = 64
+"""Code points that are shown of a field."""
+
+_INTERPRETED: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -201,3 +214,43 @@ class SparkReader:
                 "all there when they were read again",
                 next_step=f"tally plan {pipeline.name} looks at what Kafka still holds",
             )
+
+
+def try_format(
+    session: SparkSession, lines: Sequence[Record], line_format: LineFormat, rule: TimeRule
+) -> list[tuple[str | None, str | None, Mapping[str, str]]]:
+    """What a format makes of each line, in order, with the expressions that count.
+
+    A line without a level lacks it.
+
+    Args:
+        session: Any Spark session.
+        lines: The lines.
+        line_format: The format.
+        rule: How the minute follows; one that suits the format.
+
+    Returns:
+        Why it is malformed (:class:`tally.lines.format.MalformedReason`), or None; else its minute
+        and its fields by name.
+    """
+    some_level = [next(iter(line_format.levels), "ERROR")] if line_format.has_level else []
+    names = line_format.fields
+    frame = session.createDataFrame(list(lines), "value binary, timestamp timestamp")
+    reader = LineReader(
+        line_format=line_format,
+        levels=some_level,
+        rule=rule,
+        labels=names,
+        label_chars=FIELD_CHARS,
+    )
+    line = read_line(reader, F.col("value"), record_time=F.col("timestamp"))
+    columns = [line.well_formed_minute, *line.labels_where(line.well_formed)]
+    # For few lines it takes less time to evaluate expressions without compiling them.
+    with read_errors(()), session_conf(session, _INTERPRETED):
+        rows = line.stages.select(frame, line.malformed_reason, *columns).collect()
+    return [
+        (None, minute, dict(zip(names, (text or "" for text in texts), strict=True)))
+        if reason is None
+        else (reason, None, {})
+        for reason, minute, *texts in rows
+    ]
