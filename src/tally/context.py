@@ -28,7 +28,7 @@ from tally.mysql.transactions import Database
 if TYPE_CHECKING:  # Spark is heavy; most commands do without
     from pyspark.sql import SparkSession
 
-    from tally.spark.progress import OnRead
+    from tally.spark.reading import OnRead
 
 
 class Reader(Protocol):

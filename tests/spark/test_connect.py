@@ -30,8 +30,7 @@ from tally.counting.batch import run_batch
 from tally.model import OffsetRange
 from tally.spark.connect import connect_session
 from tally.spark.counting import SparkReader
-from tally.spark.progress import deadline
-from tally.spark.reading import collect, read_errors
+from tally.spark.reading import collect, deadline, read_errors
 from tally.spark.session import reader_options, session_options, spark_session
 from tally.status.doctor.machine import check_connect, check_engine
 from tally.status.health import Health

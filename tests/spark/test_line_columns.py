@@ -18,7 +18,6 @@ from tally.lines.parsing import CATALOGUE
 from tally.lines.pattern import HEAD_BYTES
 from tally.lines.places import place_of
 from tally.lines.time_rule import TimeRule
-from tally.spark.line import LineReader
 from tally.spark.line_columns import read_line
 from tests.campaigns import share
 from tests.python_reader import begins_a_line
@@ -413,13 +412,6 @@ def test_the_time_zone_of_the_jvm_changes_nothing(spark: SparkSession) -> None:
         cases.check()
     finally:
         zones.setDefault(before)
-
-
-@pytest.mark.parametrize("levels", [[""], ["ERROR", "TWO WORDS"], ["ERROR\n"]])
-def test_levels_that_cannot_stand_in_a_line_are_refused(levels: list[str]) -> None:
-    """They would silently count nothing."""
-    with pytest.raises(ValueError, match="levels"):
-        LineReader(line_format=CATALOGUE["fixed"], levels=levels)
 
 
 @pytest.mark.parametrize(

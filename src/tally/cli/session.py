@@ -19,7 +19,7 @@ from tally.spark.java import is_noise, with_logging
 if TYPE_CHECKING:  # heavy, and most commands do without
     from pyspark.sql import SparkSession
 
-    from tally.spark.progress import OnRead
+    from tally.spark.reading import OnRead
 
 
 STDERR: Final = 2

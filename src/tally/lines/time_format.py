@@ -167,11 +167,6 @@ class TimeFormat:
         return tuple(part.letters for part in self.parts if part.letters)
 
     @property
-    def fields(self) -> tuple[str, ...]:
-        """Kinds of the fields that are groups of the shape, in order: ``dd`` for ``ppd``."""
-        return tuple(part.kind for part in self.parts if part.is_read)
-
-    @property
     def shape(self) -> str:
         """A regular expression of Java and Python for a whole written time."""
         return "".join(part.shape for part in self.parts)

@@ -26,8 +26,7 @@ from tally.spark.grouping import Grouping, dead_letter, with_parts
 from tally.spark.jars import check_arrow
 from tally.spark.line import LineReader
 from tally.spark.line_columns import read_line
-from tally.spark.progress import OnRead, deadline, watched
-from tally.spark.reading import collect, read_errors, read_ranges
+from tally.spark.reading import OnRead, collect, deadline, read_errors, read_ranges, watched
 from tally.spark.session import session_conf
 
 # The driver's JVM holds the dead letters of two Spark tasks at a time, each about so many bytes,

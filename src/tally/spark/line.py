@@ -15,18 +15,25 @@ from pyspark.sql import functions as F  # noqa: N812  (what every PySpark progra
 
 from tally.config.names import LEVEL, TEXT
 from tally.lines.format import LineFormat, MalformedReason
+from tally.lines.options import Accepted
+from tally.lines.pattern import HEAD_BYTES
 from tally.lines.time_rule import BEGINS_A_LINE, WALL_CLOCK, TimeRule, continuation_reasons
-from tally.spark.expressions import Stages, all_of, any_of, binary, matches_value
+from tally.spark.expressions import (
+    REPLACED,
+    Stages,
+    all_of,
+    any_of,
+    binary,
+    matches_value,
+    usual_blanks,
+    valid_text,
+)
 from tally.spark.time_columns import TimeColumns, TimeReader, minute_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LineReader:
-    """How the records of a pipeline are understood.
-
-    Raises:
-        ValueError: One of the levels cannot stand in this line format.
-    """
+    """How the records of a pipeline are understood."""
 
     line_format: LineFormat
     """How to find time, level and other fields."""
@@ -48,11 +55,6 @@ class LineReader:
     """Whether records that are to be grouped are judged one by one all the same, which takes
     longer: a second way to the same counts. They have the columns of
     :func:`tally.spark.grouping.with_parts` then, and each part is counted by itself."""
-
-    def __post_init__(self) -> None:
-        if any(not level or any(map(str.isspace, level)) for level in self.levels):
-            raise ValueError(f"levels {list(self.levels)!r}: each without blanks")
-        self.line_format.printed_levels(self.levels)
 
     @property
     def printed_levels(self) -> Sequence[str]:
@@ -117,9 +119,18 @@ class Line(ABC):
     def field(self, name: str) -> Column:
         """A field of the line as a string; '' or null when it has none."""
 
-    @abstractmethod
     def is_written_so(self, text: Column) -> Column:
-        """Whether no other value of a field reads like this text."""
+        """Whether no other value of a field reads like this text.
+
+        No byte was replaced, no blank exchanged, and the text ends before the head does. Of a
+        longer record only the head is looked at: a field at its end may go on.
+        """
+        value, length, options = self.value, F.octet_length(text), self.line_format.options
+        tail = F.substring(value, F.lit(HEAD_BYTES + 1) - length, length)
+        is_whole = (F.octet_length(value) <= HEAD_BYTES) | (tail != text.cast("binary"))
+        head = valid_text(F.substring(value, 1, HEAD_BYTES))
+        blanks = [usual_blanks(head, options) == head] if Accepted.BLANKS in options else []
+        return all_of([~F.contains(text, F.lit(REPLACED)), is_whole, *blanks])
 
     def time_key(self) -> TimeKey:
         """What is found with the least work; null without a level where one is needed."""
@@ -157,7 +168,9 @@ class Line(ABC):
     @cached_property
     def malformed_reason(self) -> Column:
         """String: a :class:`~tally.lines.format.MalformedReason`; null for a well-formed record."""
-        return F.when(~self.continues, self._reason) if self._leaves else self._reason
+        if not self.reader.leaves_continuations:
+            return self._reason
+        return F.when(~self.continues, self._reason)
 
     @cached_property
     def _reason(self) -> Column:
@@ -174,14 +187,10 @@ class Line(ABC):
             .otherwise(MalformedReason.NO_LEVEL.value)
         )
 
-    @property
-    def _leaves(self) -> bool:
-        return self.reader.leaves_continuations
-
     @cached_property
     def continues(self) -> Column:
         """Boolean: whether the record begins no line, and thus is not malformed."""
-        if not self._leaves:
+        if not self.reader.leaves_continuations:
             return F.lit(False)
         reasons = continuation_reasons(self.line_format, self.reader.rule)
         begins_no_line = self._reason.isin(*reasons)

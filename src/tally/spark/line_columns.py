@@ -22,7 +22,6 @@ from tally.lines.time_format import NORMAL, TimeFormat, parse_time_format
 from tally.lines.time_rule import OFFSET_CHARS
 from tally.spark import time_columns
 from tally.spark.expressions import (
-    REPLACED,
     Stages,
     all_of,
     any_of,
@@ -44,24 +43,7 @@ _JOINT: Final = " "
 """Between the groups date and clock in the text of a time."""
 
 
-class _TextLine(Line):
-    """A line of text."""
-
-    def is_written_so(self, text: Column) -> Column:
-        """No byte was replaced, no blank exchanged, and the text ends before the head does.
-
-        Of a longer record only the head is looked at: a field at its end may go on.
-        """
-        value, length, blanks = self.value, F.octet_length(text), []
-        tail = F.substring(value, F.lit(HEAD_BYTES + 1) - length, length)
-        is_whole = (F.octet_length(value) <= HEAD_BYTES) | (tail != text.cast("binary"))
-        if Accepted.BLANKS in self.line_format.options:
-            head = valid_text(F.substring(value, 1, HEAD_BYTES))
-            blanks = [usual_blanks(head, self.line_format.options) == head]
-        return all_of([~F.contains(text, F.lit(REPLACED)), is_whole, *blanks])
-
-
-class FixedLine(_TextLine):
+class FixedLine(Line):
     """A line of the fixed layout."""
 
     def __post_init__(self) -> None:
@@ -116,7 +98,7 @@ class FixedLine(_TextLine):
         return may_be & with_end.isin(*[binary(word + end) for end in _LEVEL_ENDS])
 
 
-class PatternLine(_TextLine):
+class PatternLine(Line):
     """A line that a pattern matches; each of its groups is looked for once."""
 
     def __post_init__(self) -> None:
