@@ -103,8 +103,8 @@ def texts_of(value: bytes, line_format: LineFormat) -> dict[str, str] | None:
     accept = line_format.options.accept
     if line_format.is_json:
         found = read_object(value, with_nan="nan" in accept)
-        places = line_format.json_fields
-        return found and {place.name: field(found, place.paths) or "" for place in places}
+        places = line_format.json_fields.items()
+        return found and {name: field(found, paths) or "" for name, paths in places}
     line = re.split("[\r\n]", value[:4096].decode(errors="replace"), maxsplit=1)[0]
     line = line.translate(_BLANKS) if "unicode_blanks" in accept else line
     match = line_format.parsed_pattern.python.match(line)

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.sources import DOCS, text
 
 from tally.errors import ConfigError
-from tally.lines.format import JsonField, LineFormat, MalformedReason
+from tally.lines.format import LineFormat, MalformedReason
 from tally.lines.options import NO_OPTIONS
 from tally.lines.parsing import CATALOGUE, parse_line_format
 from tally.lines.pattern import HEAD_BYTES, parse_pattern
@@ -104,7 +104,7 @@ def test_a_table_becomes_a_custom_line_format() -> None:
         *(("", "time", ""), ("", "level", TIME_FORMAT), ("", "date", TIME_FORMAT)),
         *(("", "time", "yyyy"), (PATTERN, "time", TIME_FORMAT)),
     ):
-        of_json = tuple(JsonField(name=name, paths=((name,),)) for name in fields.split())
+        of_json = {name: ((name,),) for name in fields.split()}
         with pytest.raises(ValueError, match=r"."):
             LineFormat(name="own", pattern=pattern, json_fields=of_json, time_format=time_format)
 

@@ -30,16 +30,6 @@ JsonPath = tuple[str, ...]
 """Keys of nested objects, the outermost first."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JsonField:
-    """A field of JSON lines."""
-
-    name: str
-    """By which labels, filters and the line format know it."""
-    paths: tuple[JsonPath, ...]
-    """Where its value is looked for; the first place that has one wins."""
-
-
 class MalformedReason(StrEnum):
     """Why a record could not be understood, in the order in which the reasons are looked for."""
 
@@ -81,8 +71,9 @@ class LineFormat:
     pattern: str = ""
     """Regular expression with the groups ``time`` (or ``date`` and ``clock``) and ``level`` where
     the lines have them, and any others that labels or a filter name; empty for the other kinds."""
-    json_fields: tuple[JsonField, ...] = ()
-    """Fields of JSON lines, named as the groups of a pattern; empty for the other kinds."""
+    json_fields: Mapping[str, tuple[JsonPath, ...]] = field(default_factory=dict, hash=False)
+    """Where the fields of JSON lines are looked for, by the name that labels, filters and the
+    format know them by; the first place that has a value wins. Empty for the other kinds."""
     time_format: str = ""
     """Format of the time; empty for the fixed layout and for lines without a time."""
     level_names: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -186,7 +177,7 @@ class LineFormat:
         if self.is_fixed:
             return (TIME, LEVEL)
         if self.is_json:
-            return tuple(field.name for field in self.json_fields)
+            return tuple(self.json_fields)
         return self.parsed_pattern.groups
 
     def has_field(self, name: str) -> bool:
@@ -199,8 +190,7 @@ class LineFormat:
         Raises:
             ValueError: It is not declared, and its name is no path.
         """
-        declared = {field.name: field.paths for field in self.json_fields}
-        return declared[name] if name in declared else parse_path(name)
+        return self.json_fields[name] if name in self.json_fields else parse_path(name)
 
     @property
     def has_level(self) -> bool:
@@ -267,7 +257,7 @@ class LineFormat:
         if self.is_fixed:
             return f"fixed:{_MEANING_VERSION}"
         if self.is_json:
-            places = sorted((field.name, field.paths) for field in self.json_fields)
+            places = sorted(self.json_fields.items())
             return f"json:{_MEANING_VERSION}:{_digest(places, self.time_format)}"
         spelling, levels = self.parsed_pattern.spelling, sorted(self.level_names.items())
         return f"pattern:{_MEANING_VERSION}:{_digest(spelling, self.time_format, levels)}"

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tally.errors import ConfigError
 from tally.formatting import close_to
-from tally.lines.format import JsonField, LineFormat, parse_path, time_names
+from tally.lines.format import JsonPath, LineFormat, parse_path, time_names
 from tally.lines.options import OPTIONS, parse_options
 from tally.lines.pattern import CLOCK, DATE, TIME, parse_pattern
 from tally.lines.time_format import parse_time_format
@@ -130,12 +130,12 @@ def _fields(kind: str, places: Mapping[str, Sequence[Any]], time_format: str) ->
     if kind == "logfmt":
         pairs = (_field(name, keys, time_format) for name, keys in places.items())
         return {"pattern": _BEGINS + "".join(pairs)}
-    return {"json_fields": tuple(_json_field(name, paths) for name, paths in places.items())}
+    return {"json_fields": {name: _paths(name, paths) for name, paths in places.items()}}
 
 
-def _json_field(name: str, paths: Sequence[Any]) -> JsonField:
+def _paths(name: str, paths: Sequence[Any]) -> tuple[JsonPath, ...]:
     try:
-        return JsonField(name=name, paths=tuple(p for path in paths for p in parse_path(path)))
+        return tuple(place for path in paths for place in parse_path(path))
     except ValueError as error:
         raise ValueError(f"{name} = {paths[0]!r}: {error}") from None
 

@@ -76,9 +76,9 @@ def _json_texts(line_format: LineFormat, line: str) -> dict[str, str] | None:
     if not isinstance(document, dict):
         return None
     texts = {}
-    for field in line_format.json_fields:
-        values = (_at(document, path) for path in field.paths)
-        texts[field.name] = next((str(value) for value in values if value is not None), "")
+    for name, paths in line_format.json_fields.items():
+        values = (_at(document, path) for path in paths)
+        texts[name] = next((str(value) for value in values if value is not None), "")
     time = " ".join(texts[name] for name in line_format.time_names)
     shape = line_format.parsed_time_format.shape if line_format.time_format else ""
     return texts | {_BEHIND_TIME: re.sub(rf"\A{shape}", "", time)}

@@ -149,8 +149,12 @@ def read_errors(ranges: Sequence[OffsetRange]) -> Iterator[None]:
     try:
         yield
     except spark_errors() as error:
-        message = _message(error)
-        cause, named = _first_cause(message), ", ".join(map(str, ranges))
+        # A Connect server may keep the causes out of the message.
+        stack = getattr(error, "getStackTrace", None)
+        message = f"{error}\n{(stack() if stack else None) or ''}".strip()
+        causes = [line for line in message.splitlines() if line.startswith("Caused by:")]
+        cause = causes[-1].strip() if causes else sentence_of(message)
+        named = ", ".join(map(str, ranges))
         for sign, kind, text, next_step in _KNOWN:
             if found := re.search(sign, message):
                 what = text.format(named=named, cause=cause, found=found[0])
@@ -159,17 +163,6 @@ def read_errors(ranges: Sequence[OffsetRange]) -> Iterator[None]:
             f"Spark could not read {named or 'the lines'}: {cause}",
             next_step=_AGAIN + (_OR_WITH_LESS if ranges else ""),
         ) from error
-
-
-def _message(error: Exception) -> str:
-    """The message and the stack trace: a Connect server may keep the causes out of the message."""
-    stack = getattr(error, "getStackTrace", None)
-    return f"{error}\n{(stack() if stack else None) or ''}".strip()
-
-
-def _first_cause(message: str) -> str:
-    causes = [line for line in message.splitlines() if line.startswith("Caused by:")]
-    return causes[-1].strip() if causes else sentence_of(message)
 
 
 @contextmanager
