@@ -10,9 +10,8 @@ from tests.unit.values import blank
 
 from tally.config.servers import KafkaSettings
 from tally.kafka.requests import first_records
-from tally.lines.format import LineFormat, MalformedReason
-from tally.lines.options import NO_OPTIONS, Accepted, parse_options
-from tally.lines.parsing import CATALOGUE
+from tally.lines.format import NO_OPTIONS, Accepted, LineFormat, MalformedReason
+from tally.lines.parsing import CATALOGUE, parse_options
 from tally.lines.time_rule import WALL_CLOCK, TimeRule
 from tally.model import TopicPartition
 from tally.set_up.format_advice import (

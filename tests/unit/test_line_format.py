@@ -7,8 +7,7 @@ import pytest
 from tests.unit.sources import DOCS, text
 
 from tally.errors import ConfigError
-from tally.lines.format import LineFormat, MalformedReason
-from tally.lines.options import NO_OPTIONS
+from tally.lines.format import NO_OPTIONS, LineFormat, MalformedReason
 from tally.lines.parsing import CATALOGUE, parse_line_format
 from tally.lines.pattern import HEAD_BYTES, parse_pattern
 from tally.lines.reading import begins_a_line, level_of, offset_of

@@ -17,8 +17,8 @@ from tally.config.loading import load_settings
 from tally.config.settings import Settings
 from tally.errors import ConfigError, UsageError
 from tally.formatting import plural
-from tally.lines.options import OPTIONS, SKIP_BYTES_MAX, Accepted
-from tally.lines.parsing import CATALOGUE
+from tally.lines.format import Accepted
+from tally.lines.parsing import CATALOGUE, OPTIONS, SKIP_BYTES_MAX
 from tally.lines.time_rule import FROM_RECORD, TimeRule, check_zone
 from tally.reading.columns import COUNT, TEXT, Column
 from tally.set_up.format_advice import Configured, FormatTrial

@@ -4,8 +4,6 @@ A line format is one of three: the fixed layout ``YYYY-MM-DD HH:MM:SS LEVEL mess
 positions; a pattern with named groups; or JSON with fields by their paths. The last two have a time
 format, unless their lines have no time. What counts as malformed, and what a JSON value is as text,
 is defined in ``docs/line-formats.md``; :mod:`tally.spark.line_columns` computes it.
-
-Pure: imports neither Spark, Kafka, MySQL nor Airflow.
 """
 
 import hashlib
@@ -17,7 +15,6 @@ from itertools import chain
 from typing import Final
 
 from tally.lines.backtracking import Group
-from tally.lines.options import NO_OPTIONS, Accepted, LineOptions
 from tally.lines.pattern import CLOCK, DATE, LEVEL, TIME, LinePattern, parse_pattern
 from tally.lines.time_format import TimeFormat, parse_time_format
 
@@ -28,6 +25,63 @@ _MEANING_VERSION: Final = 1
 
 JsonPath = tuple[str, ...]
 """Keys of nested objects, the outermost first."""
+
+
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+
+BLANKS: Final = (
+    "\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+)
+"""Unicode's blanks besides that of ASCII."""
+
+
+class Accepted(StrEnum):
+    """What is understood besides."""
+
+    BYTE_ORDER_MARK = "byte_order_mark"
+    """UTF-8's mark before a line."""
+    BLANKS = "unicode_blanks"
+    """:data:`BLANKS` for the blank of ASCII: in a pattern's line, and in the time of JSON lines."""
+    EXPONENT = "exponent"
+    """A number since 1970 with an exponent, such as ``1.7e9``."""
+    NAN = "nan"
+    """``NaN``, ``Infinity`` and ``-Infinity`` in JSON, which is then read as ``null``."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LineOptions:
+    """What stands before a line, what it may lack, and odd spellings.
+
+    Each is off unless it is set, and part of the fingerprint then.
+    """
+
+    skip_bytes: int = 0
+    """Bytes before each line, such as the five of a schema registry's header."""
+    default_level: str = ""
+    """The level of a line that has none, or an empty one; empty where such a line is malformed.
+    Does nothing for a pattern that matches no line without a level: such a line is no match."""
+    accept: tuple[Accepted, ...] = ()
+    """What is understood besides, sorted."""
+
+    def __contains__(self, accepted: Accepted) -> bool:
+        return accepted in self.accept
+
+    def line_of(self, value: bytes) -> bytes:
+        """A record's value without what stands before its line."""
+        line = value[self.skip_bytes :]
+        return line.removeprefix(BYTE_ORDER_MARK) if Accepted.BYTE_ORDER_MARK in self else line
+
+    def fingerprint(self) -> str:
+        """Identifies what is set; empty when nothing is."""
+        parts = [
+            f"skip {self.skip_bytes}" if self.skip_bytes else "",
+            f"default level {self.default_level}" if self.default_level else "",
+            f"accept {', '.join(self.accept)}" if self.accept else "",
+        ]
+        return "; ".join(filter(None, parts))
+
+
+NO_OPTIONS: Final = LineOptions()
 
 
 class MalformedReason(StrEnum):
@@ -59,7 +113,7 @@ class LineFormat:
     Raises:
         ValueError: ``pattern`` or ``time_format`` is invalid, there is a time without a format or
             the other way round, these three do not make one of the three kinds, or an option
-            would do nothing.
+            would do nothing. Where a key is missing or does nothing the message begins with it.
     """
 
     name: str
@@ -98,12 +152,7 @@ class LineFormat:
             raise ValueError(
                 f"time_format is missing: say how the text of {' and '.join(names)} is written"
             )
-        self._check_options()
-
-    def _check_options(self) -> None:
-        """Raise ValueError if an option would do nothing. The message begins with its name."""
-        options = self.options
-        if options.default_level and (self.is_fixed or not self.has_level):
+        if self.options.default_level and (self.is_fixed or not self.has_level):
             has = "the fixed layout always have a" if self.is_fixed else "this format never have a"
             raise ValueError(f"default_level: lines of {has} level: leave it out")
         for accepted, does_something, of in (
@@ -111,7 +160,7 @@ class LineFormat:
             (Accepted.EXPONENT, self.states_instant, "a number since 1970"),
             (Accepted.NAN, self.is_json, "JSON"),
         ):
-            if accepted in options and not does_something:
+            if accepted in self.options and not does_something:
                 raise ValueError(f'accept: "{accepted}" is for lines with {of}: leave it out')
 
     @property

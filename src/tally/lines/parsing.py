@@ -11,20 +11,21 @@ import importlib.resources
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import Any, Final
 
 from tally.errors import ConfigError
 from tally.formatting import close_to
-from tally.lines.format import JsonPath, LineFormat, parse_path, time_names
-from tally.lines.options import OPTIONS, parse_options
+from tally.lines.format import Accepted, JsonPath, LineFormat, LineOptions, parse_path, time_names
 from tally.lines.pattern import CLOCK, DATE, TIME, parse_pattern
 from tally.lines.time_format import parse_time_format
 
 CUSTOM: Final = "custom"
 """The name of a format that is no ready-made one."""
 
+SKIP_BYTES_MAX: Final = 1024
+OPTIONS: Final = frozenset(field.name for field in fields(LineOptions))
 _KINDS: Final = frozenset({"name", "pattern", "json", "logfmt"})
 _KEYS: Final = _KINDS | {"time_format"} | OPTIONS
 _TABLES: Final = (
@@ -80,6 +81,31 @@ def parse_line_format(value: object, *, key: str) -> LineFormat:
         return replace(_from_table(value, key), options=parse_options(value))
     except ValueError as error:
         raise ConfigError(f"{key}.{error}") from error
+
+
+def parse_options(table: Mapping[Any, object]) -> LineOptions:
+    """The options in a line format's table; its other keys are not looked at.
+
+    Raises:
+        ValueError: One is not valid. The message begins with its name.
+    """
+    skip, level = table.get("skip_bytes", 0), table.get("default_level", "")
+    if type(skip) is not int or not 0 <= skip <= SKIP_BYTES_MAX:
+        raise ValueError(f"skip_bytes = {skip!r}: must be a number from 0 to {SKIP_BYTES_MAX:,}")
+    if not isinstance(level, str) or any(map(str.isspace, level)):
+        raise ValueError(f"default_level = {level!r}: a level is one word")
+    accept, known = table.get("accept", ()), list(Accepted)
+    if (
+        isinstance(accept, str)
+        or not isinstance(accept, Sequence)
+        or any(of not in known for of in accept)
+    ):
+        raise ValueError(f"accept = {accept!r}: must be a list of some of {', '.join(known)}")
+    return LineOptions(
+        skip_bytes=skip,
+        default_level=level,
+        accept=tuple(sorted(map(Accepted, set(accept)))),
+    )
 
 
 def _from_table(table: Mapping[Any, Any], key: str) -> LineFormat:

@@ -5,8 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tally.lines.format import LineFormat
-from tally.lines.options import BLANKS, Accepted
+from tally.lines.format import BLANKS, Accepted, LineFormat
 from tally.lines.pattern import HEAD_BYTES, LEVEL
 from tally.lines.time_rule import BEGINS_A_LINE, OFFSET
 

@@ -9,8 +9,14 @@ from typing import Any, Final
 
 from tally.errors import ConfigError
 from tally.formatting import inline_toml, plural
-from tally.lines.format import LineFormat, MalformedReason
-from tally.lines.options import BLANKS, BYTE_ORDER_MARK, Accepted, LineOptions
+from tally.lines.format import (
+    BLANKS,
+    BYTE_ORDER_MARK,
+    Accepted,
+    LineFormat,
+    LineOptions,
+    MalformedReason,
+)
 from tally.lines.parsing import parse_line_format
 from tally.lines.time_rule import TimeRule, offset_minutes
 

@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
-from tally.lines.options import BLANKS, Accepted, LineOptions
+from tally.lines.format import BLANKS, Accepted, LineOptions
 
 REPLACED: Final = "\ufffd"
 """What stands in a text in place of bytes that are no UTF-8."""

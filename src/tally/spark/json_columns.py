@@ -11,8 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
 from tally.config.names import LEVEL
-from tally.lines.format import JsonPath
-from tally.lines.options import Accepted, LineOptions
+from tally.lines.format import Accepted, JsonPath, LineOptions
 from tally.spark.expressions import REPLACED, all_of, any_of, usual_blanks, valid_text
 from tally.spark.line import Line
 from tally.spark.time_columns import TimeColumns, behind_time

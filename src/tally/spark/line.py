@@ -14,8 +14,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
 from tally.config.names import LEVEL, TEXT
-from tally.lines.format import LineFormat, MalformedReason
-from tally.lines.options import Accepted
+from tally.lines.format import Accepted, LineFormat, MalformedReason
 from tally.lines.pattern import HEAD_BYTES
 from tally.lines.time_rule import BEGINS_A_LINE, WALL_CLOCK, TimeRule, continuation_reasons
 from tally.spark.expressions import (

@@ -15,7 +15,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
 from tally.config.names import LEVEL
-from tally.lines.options import BYTE_ORDER_MARK, Accepted, LineOptions
+from tally.lines.format import BYTE_ORDER_MARK, Accepted, LineOptions
 from tally.lines.pattern import HEAD_BYTES, TIME
 from tally.lines.places import Place, place_of
 from tally.lines.time_format import NORMAL, TimeFormat, parse_time_format

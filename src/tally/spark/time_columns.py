@@ -16,8 +16,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
-from tally.lines.format import LineFormat
-from tally.lines.options import Accepted
+from tally.lines.format import Accepted, LineFormat
 from tally.lines.time_format import MONTHS, NORMAL, WEEKDAYS, TimeFormat, TimePart
 from tally.lines.time_rule import AHEAD_MAX, FROM_RECORD, OFFSET, OFFSET_CHARS, UTC, TimeRule
 from tally.spark.expressions import Stages, all_of, binary, looked_up
