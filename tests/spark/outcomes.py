@@ -142,8 +142,7 @@ def check(spark: SparkSession, *args: Any) -> None:
 def _read(spark: SparkSession, asked: Sequence[_Record], reader: LineReader) -> Iterator[list[str]]:
     """What is wrong with each record."""
     records = kafka_records(spark, [r.value for r in asked], [r.micros for r in asked]).coalesce(1)
-    record = {"key": F.col("key").cast("string")}
-    line = read_line(reader, F.col("value"), record=record, record_time=F.col("timestamp"))
+    line = read_line(reader)
     judged = line.stages.select(
         records, line.malformed_reason, line.minute, line.continues, *line.labels
     )

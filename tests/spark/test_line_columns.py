@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
 from tally.config.names import LEVEL
 from tally.lines.format import LineFormat, MalformedReason
@@ -193,7 +192,7 @@ def test_a_filter_may_have_many_values(spark: SparkSession) -> None:
     outcomes |= dict.fromkeys(("s0*", "s2000", "w", "t", ""), NOT_COUNTED)
     filtered = reader(custom(rf"{TIME} (?<x>\S*)"), [], filters={"x": names})
     lines = [f"2017-07-30 14:09:08 {x}".encode() for x in outcomes]
-    line = read_line(filtered, F.col("value"))
+    line = read_line(filtered)
     judged = line.stages.select(kafka_records(spark, lines), line.minute)
     found = [(None, minute) for (minute,) in judged.collect()]
     assert dict(zip(outcomes, found, strict=True)) == outcomes

@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
 from tally.lines.time_rule import WALL_CLOCK, TimeRule
 from tally.spark.line import LineReader
@@ -477,7 +476,7 @@ def test_a_key_that_an_option_fills_in_hides_no_line(spark: SparkSession) -> Non
         ({**pattern, "skip_bytes": 3}, ["x"], {"12 1 " + "a" * 4094: 1, "12 1 " + "a" * 4095: 0}),
     ):
         of_key = reader(line_format, [], row_key=key)
-        line = read_line(of_key, F.col("value"))
+        line = read_line(of_key)
         records = kafka_records(spark, [value.encode() for value in lines])
         judged = line.stages.select(records, line.minute, line.key_digest)
         found = [(minute, digest is not None) for minute, digest in judged.collect()]

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from tally.aggregates.counts import Contribution, CountRequest, Counts, DeadLetter
 from tally.aggregates.gathering import Gathering
@@ -235,14 +234,15 @@ def try_format(
     some_level = [next(iter(line_format.levels), "ERROR")] if line_format.has_level else []
     names = line_format.fields
     frame = session.createDataFrame(list(lines), "value binary, timestamp timestamp")
-    reader = LineReader(
-        line_format=line_format,
-        levels=some_level,
-        rule=rule,
-        labels=names,
-        label_chars=FIELD_CHARS,
+    line = read_line(
+        LineReader(
+            line_format=line_format,
+            levels=some_level,
+            rule=rule,
+            labels=names,
+            label_chars=FIELD_CHARS,
+        )
     )
-    line = read_line(reader, F.col("value"), record_time=F.col("timestamp"))
     columns = [line.well_formed_minute, *line.labels_where(line.well_formed)]
     # For few lines it takes less time to evaluate expressions without compiling them.
     with read_errors(()), session_conf(session, _INTERPRETED):

@@ -72,7 +72,7 @@ class Grouping:
             records: The records.
             is_small: Whether one task can hold all groups, even if no two records share one.
         """
-        line = self._line()
+        line = read_line(self.reader, self.topic)
         by_key = self._by_key(self._keyed(records, line))
         groups = self._groups(by_key.coalesce(1) if is_small else by_key, line)
         by_minute = groups.groupBy(*self.places, "minute", *self.aggregate.label_columns).agg(
@@ -94,7 +94,7 @@ class Grouping:
         """
         from tally.spark.task_groups import add_up, whole  # noqa: PLC0415 - needs Arrow
 
-        line = self._line()
+        line = read_line(self.reader, self.topic)
         # What is one partition to Spark, it groups without an exchange.
         large = [self._keyed(records.coalesce(1), line) for records in apart]
         small = [] if together is None else [self._keyed(together, line)]
@@ -139,7 +139,7 @@ class Grouping:
         return judged.select(topic, "partition", offset, "reason", "value", "value_bytes")
 
     def _judged(self, records: DataFrame, bytes_max: int, *, keeps: bool = False) -> DataFrame:
-        line = self._line()
+        line = read_line(self.reader, self.topic)
         reason = line.stages.add(line.malformed_reason)
         is_malformed = reason.isNotNull()
         only = partial(F.when, is_malformed)
@@ -167,15 +167,6 @@ class Grouping:
             value.alias("value"),
             only(F.octet_length("value")).alias("value_bytes"),
         )
-
-    def _line(self) -> Line:
-        """What the reader makes of a record of Kafka's."""
-        record = {
-            "topic": self._topic(),
-            "partition": F.col("partition").cast("string"),
-            "key": F.col("key").cast("string"),
-        }
-        return read_line(self.reader, F.col("value"), record=record, record_time=F.col("timestamp"))
 
     def _by_key(self, keyed: DataFrame) -> DataFrame:
         """The groups of records with the same key."""

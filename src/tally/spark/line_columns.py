@@ -8,7 +8,7 @@ under ANSI mode, so the result depends on the record and the configuration alone
 setting of :data:`tally.spark.session.SESSION_DEFAULTS`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column
@@ -259,30 +259,25 @@ def _are_digits(piece: Column, width: int) -> list[Column]:
     return [piece >= binary(b"0"), piece <= binary(b"9")]
 
 
-def read_line(
-    reader: LineReader,
-    value: Column,
-    *,
-    record: Mapping[str, Column] | None = None,
-    record_time: Column | None = None,
-) -> Line:
-    """The columns for the records in ``value``.
+def read_line(reader: LineReader, topic: str | None = None) -> Line:
+    """The columns for records of Spark's Kafka source.
 
     Args:
         reader: How they are understood.
-        value: Binary column with the record's bytes.
-        record: Strings with what Kafka knows of the record, for labels and filters:
-            ``topic``, ``partition``, ``key``.
-        record_time: The record's timestamp, for the rule; None when there is none.
+        topic: The topic of all of them; None when the records say it.
     """
     stages, line_format = Stages(), reader.line_format
-    micros = F.lit(-1) if record_time is None else F.unix_micros(record_time)
     kinds = ((line_format.is_fixed, FixedLine), (line_format.is_json, JsonLine))
     kind = next((kind for is_it, kind in kinds if is_it), PatternLine)
+    micros = F.unix_micros(F.col("timestamp"))
     return kind(
         reader=reader,
-        value=_line_of(value, line_format.options, stages),
-        record=record or {},
+        value=_line_of(F.col("value"), line_format.options, stages),
+        record={
+            "topic": F.col("topic") if topic is None else F.lit(topic),
+            "partition": F.col("partition").cast("string"),
+            "key": F.col("key").cast("string"),
+        },
         times=TimeReader(rule=reader.rule, record_micros=micros, stages=stages),
     )
 
