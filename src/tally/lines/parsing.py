@@ -95,11 +95,7 @@ def parse_options(table: Mapping[Any, object]) -> LineOptions:
     if not isinstance(level, str) or any(map(str.isspace, level)):
         raise ValueError(f"default_level = {level!r}: a level is one word")
     accept, known = table.get("accept", ()), list(Accepted)
-    if (
-        isinstance(accept, str)
-        or not isinstance(accept, Sequence)
-        or any(of not in known for of in accept)
-    ):
+    if not isinstance(accept, list | tuple) or any(of not in known for of in accept):
         raise ValueError(f"accept = {accept!r}: must be a list of some of {', '.join(known)}")
     return LineOptions(
         skip_bytes=skip,
@@ -123,12 +119,10 @@ def _from_table(table: Mapping[Any, Any], key: str) -> LineFormat:
         return _named(table["name"], f"{key}.name")
     time_format = _checked(table, "time_format", parse_time_format) if has_format else ""
     if kind == "pattern":
-        pattern = _checked(table, "pattern", parse_pattern)
-        content: dict[str, Any] = {"pattern": pattern}
-        names = parse_pattern(pattern).groups
+        content: dict[str, Any] = {"pattern": _checked(table, "pattern", parse_pattern)}
+        names = parse_pattern(table["pattern"]).groups
     else:
-        content = _of_fields(kind, table[kind], time_format)
-        names = tuple(table[kind])
+        content, names = _of_fields(kind, table[kind], time_format), tuple(table[kind])
     if has_format and not time_names(names):
         raise ValueError(f"{kind} = {table[kind]!r}{_LACKS[kind]}")
     return LineFormat(name=CUSTOM, time_format=time_format, **content)

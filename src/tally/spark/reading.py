@@ -10,7 +10,6 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from fractions import Fraction
 from threading import Event, Thread, Timer
 from typing import Any, Final
 
@@ -181,20 +180,20 @@ def watched(session: SparkSession, offsets: int, on_read: OnRead | None) -> Iter
         return
     furthest = 0
 
-    def tell(read: int) -> None:
+    def tell(done: int, tasks: int) -> None:
         nonlocal furthest
-        if min(read, offsets) > furthest:  # what is read a second time is not counted twice
-            furthest = min(read, offsets)
-            on_read(furthest, offsets)
+        read = min(offsets, offsets * done // max(1, tasks))
+        if read > furthest:  # what is read a second time is not counted twice
+            furthest = read
+            on_read(read, offsets)
 
-    watch = _reported if is_remote(session) else _polled
-    with watch(session, lambda share: tell(int(offsets * share))):
+    with (_reported if is_remote(session) else _polled)(session, tell):
         yield
 
 
 @contextmanager
-def _polled(session: SparkSession, tell: Callable[[Fraction], None]) -> Iterator[None]:
-    """By asking for the share of the tasks that are done, of the first stage that is at work."""
+def _polled(session: SparkSession, tell: Callable[[int, int], None]) -> Iterator[None]:
+    """By asking how many tasks are done, of the first stage that is at work."""
     ended, tracker = Event(), session.sparkContext.statusTracker()
 
     def poll() -> None:
@@ -205,7 +204,7 @@ def _polled(session: SparkSession, tell: Callable[[Fraction], None]) -> Iterator
                 log.debug("progress_unknown", extra={"cause": sentence_of(str(error))})
                 return
             if stage:
-                tell(Fraction(stage.numCompletedTasks, stage.numTasks))
+                tell(stage.numCompletedTasks, stage.numTasks)
 
     thread = Thread(target=poll, name="tally-progress", daemon=True)
     thread.start()
@@ -217,13 +216,13 @@ def _polled(session: SparkSession, tell: Callable[[Fraction], None]) -> Iterator
 
 
 @contextmanager
-def _reported(session: SparkSession, tell: Callable[[Fraction], None]) -> Iterator[None]:
+def _reported(session: SparkSession, tell: Callable[[int, int], None]) -> Iterator[None]:
     """As the server reports it."""
 
     def handler(stages: Any, **_: Any) -> None:
         if stages:
             reading = min(stages, key=lambda stage: stage.stage_id)
-            tell(Fraction(reading.num_completed_tasks, max(1, reading.num_tasks)))
+            tell(reading.num_completed_tasks, reading.num_tasks)
 
     registered: Any = handler  # its protocol is of classes
     session.registerProgressHandler(registered)
