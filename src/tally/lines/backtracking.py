@@ -131,18 +131,7 @@ def check_ways(pattern: Group) -> None:
     Args:
         pattern: All of it.
     """
-    ways, parts = worst(pattern)
-    if ways > WAYS_MAX:
-        repeats = " and ".join(dict.fromkeys(parts))
-        raise ValueError(
-            f"has parts that can share a text in many ways ({repeats}): one odd line could keep it "
-            "busy for minutes. Put between them what neither takes, say which characters may stand "
-            "there, for example [^\\]]*, or keep what an earlier one took by a possessive *+ or ++"
-        )
-
-
-def worst(pattern: Group) -> tuple[int, list[str]]:
-    """The most ways that one line can have, and the texts of the parts that meet there."""
+    # The most ways that one line can have, and the texts of the parts that meet there.
     most: tuple[int, list[str]] = (1, [])
     left: list[tuple[_Choice, int, list[str]]] = []
     for choice in _choices(pattern):
@@ -154,7 +143,13 @@ def worst(pattern: Group) -> tuple[int, list[str]]:
         # What a possessive one took is not given back.
         if not (isinstance(choice.part, Repeated) and choice.part.is_possessive):
             left.append((choice, ways, parts))
-    return most
+    if most[0] > WAYS_MAX:
+        repeats = " and ".join(dict.fromkeys(most[1]))
+        raise ValueError(
+            f"has parts that can share a text in many ways ({repeats}): one odd line could keep it "
+            "busy for minutes. Put between them what neither takes, say which characters may stand "
+            "there, for example [^\\]]*, or keep what an earlier one took by a possessive *+ or ++"
+        )
 
 
 def _choices(part: Part, path: Path = (), loops: tuple[Repeated, ...] = ()) -> Iterator[_Choice]:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -230,9 +230,7 @@ def _submitted_master() -> str | None:
 
 def check_connector(session: SparkSession) -> None:
     """Raise JarsMissingError unless the session can load Spark's Kafka connector."""
-    jvm = session._jvm  # noqa: SLF001 - PySpark's only way to ask the JVM
-    if jvm is None:
-        return
+    jvm: Any = session._jvm  # noqa: SLF001 - PySpark's only way to ask the JVM
     try:
         jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(KAFKA_SOURCE)
     except Exception as error:
@@ -254,21 +252,17 @@ def reader_options(kafka: KafkaSettings, pipeline: Pipeline) -> dict[str, str]:
         **pipeline.reader_options,
     }
     if kafka.sasl_mechanism is not None and kafka.sasl_password is not None:
+        kind = "plain.Plain" if kafka.sasl_mechanism == "PLAIN" else "scram.Scram"
+        user, password = kafka.sasl_username or "", kafka.sasl_password.get_secret_value()
         options["kafka.sasl.mechanism"] = kafka.sasl_mechanism
-        options["kafka.sasl.jaas.config"] = _jaas(kafka)
+        options["kafka.sasl.jaas.config"] = (
+            f"org.apache.kafka.common.security.{kind}LoginModule required"
+            f" username={_quoted(user)} password={_quoted(password)};"
+        )
     if kafka.ssl_ca_location is not None:
         options["kafka.ssl.truststore.type"] = "PEM"
         options["kafka.ssl.truststore.location"] = str(kafka.ssl_ca_location)
     return options
-
-
-def _jaas(kafka: KafkaSettings) -> str:
-    kind = "plain.Plain" if kafka.sasl_mechanism == "PLAIN" else "scram.Scram"
-    password = kafka.sasl_password.get_secret_value() if kafka.sasl_password else ""
-    return (
-        f"org.apache.kafka.common.security.{kind}LoginModule required"
-        f" username={_quoted(kafka.sasl_username or '')} password={_quoted(password)};"
-    )
 
 
 def _quoted(text: str) -> str:
