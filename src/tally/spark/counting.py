@@ -54,9 +54,6 @@ def tasks_for(sizes: Sequence[int]) -> int:
 
 _PARTS: Final = "spark.sql.shuffle.partitions"
 
-FIELD_CHARS: Final = 64
-"""Code points that are shown of a field."""
-
 _INTERPRETED: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -234,15 +231,8 @@ def try_format(
     some_level = [next(iter(line_format.levels), "ERROR")] if line_format.has_level else []
     names = line_format.fields
     frame = session.createDataFrame(list(lines), "value binary, timestamp timestamp")
-    line = read_line(
-        LineReader(
-            line_format=line_format,
-            levels=some_level,
-            rule=rule,
-            labels=names,
-            label_chars=FIELD_CHARS,
-        )
-    )
+    reader = LineReader(line_format=line_format, levels=some_level, rule=rule, labels=names)
+    line = read_line(reader)
     columns = [line.well_formed_minute, *line.labels_where(line.well_formed)]
     # For few lines it takes less time to evaluate expressions without compiling them.
     with read_errors(()), session_conf(session, _INTERPRETED):
