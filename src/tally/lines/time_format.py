@@ -193,12 +193,9 @@ def parse_time_format(text: str) -> TimeFormat:
     parts: list[TimePart] = []
     position = 1
     for found in _TOKEN.finditer(text):
-        letters, width, literal = found["letters"] or "", 0, ""
-        if letters:
-            width = _width(letters)
-        else:
-            literal = _literal(found)
-            width = len(literal)
+        letters = found["letters"] or ""
+        literal = "" if letters else _literal(found)
+        width = _width(letters) if letters else len(literal)
         parts.append(TimePart(letters=letters, literal=literal, position=position, width=width))
         position = position + width if position and width else 0
     time_format = TimeFormat(text=text, parts=tuple(parts), width=max(position - 1, 0))
@@ -209,7 +206,7 @@ def parse_time_format(text: str) -> TimeFormat:
 
 def _width(letters: str) -> int:
     if letters not in _FIELDS:
-        hint = _HINTS.get(letters[0]) or _ALLOWED
+        hint = _HINTS.get(letters[0], _ALLOWED)
         raise ValueError(f"holds {letters!r}, which is not supported; {hint}")
     return _FIELDS[letters][0]
 
