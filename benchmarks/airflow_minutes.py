@@ -38,7 +38,7 @@ from tally.audit.audit import audit
 from tally.config.loading import load_settings
 from tally.context import open_context
 from tally.counting.batch import run_batch
-from tally.counting.plan import plan_batch
+from tally.counting.plan import plan
 from tally.kafka.client import Kafka
 from tally.ledger.records import BatchRecord, list_batches
 from tally.mysql.transactions import Database
@@ -197,8 +197,8 @@ class System:
     def check(self) -> None:
         """Count what is left; raise unless every line was counted."""
         ctx = open_context(load_settings(self.config))  # by now without the server
-        while (batch := plan_batch(ctx, PIPELINE).batch) is not None:
-            run_batch(ctx, batch.batch_id)
+        while batch_ids := plan(ctx, PIPELINE).batch_ids:
+            run_batch(ctx, *batch_ids)
         counted = audit(ctx, PIPELINE)
         if not counted.holds or counted.records != self._sent:
             raise RuntimeError(f"counted {counted.records} lines of {self._sent}: {counted}")

@@ -21,11 +21,11 @@ from tally.config.loading import load_settings
 from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
 from tally.context import Context, open_context
+from tally.counting import plan as planning
 from tally.counting.batch import Ran
-from tally.counting.plan import plan_batch
+from tally.counting.run import run_batches
 from tally.kafka.client import Kafka
 from tally.mysql.transactions import Database
-from tally.replay.run import run_or_replan
 from tally.set_up.migrate import migrate
 from tally.spark.java import JAVA_OPTIONS
 from tally_local.stack.server import Part
@@ -131,10 +131,10 @@ def mysql_login(mysql: MySQLSettings) -> dict[str, Any]:
 
 def plan(ctx: Context, pipeline: str) -> list[int]:
     """Plan what there is, and return the ids of the batches; there must be something new."""
-    batches = plan_batch(ctx, pipeline).batches
-    if not batches:
+    batch_ids = planning.plan(ctx, pipeline).batch_ids
+    if not batch_ids:
         raise RuntimeError(f"{pipeline} has nothing to count")
-    return [batch.batch_id for batch in batches]
+    return batch_ids
 
 
 def count(ctx: Context, pipeline: str, lines: int) -> list[Ran]:
@@ -143,8 +143,8 @@ def count(ctx: Context, pipeline: str, lines: int) -> list[Ran]:
     Raises:
         RuntimeError: It is not so many lines.
     """
-    ran = run_or_replan(ctx, plan(ctx, pipeline))
-    records = sum(totals.records for one in ran for totals in one.totals.values())
+    ran = list(run_batches(ctx, plan(ctx, pipeline)))
+    records = sum(one.records for one in ran)
     if records != lines:
         raise RuntimeError(f"{pipeline} has counted {records} records of {lines}")
     return ran

@@ -24,13 +24,14 @@ from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
 from tally.context import Context, Patience, Reader, open_context
 from tally.counting.batch import Ran, run_batch
-from tally.counting.plan import Planned, plan_batch
+from tally.counting.plan import Planned, plan
 from tally.errors import StackError
 from tally.kafka.client import Kafka
+from tally.ledger.batches import find_batch
 from tally.model import Batch, TopicPartition
 from tally.mysql.transactions import Database, Row
 from tally.planning.replay_request import BoundsAsked, Request
-from tally.replay.preview import preview_replay
+from tally.replay.preview import Preview, preview
 from tally.replay.record import Requested, request_replay
 from tally.set_up.migrate import migrate, prepare
 from tally_local.stack.server import Part
@@ -56,6 +57,19 @@ STARTS_MAX = 5
 
 LOCK_LIST_S = 0.2
 """Seconds between two reads of InnoDB's list of transactions, which it caches for 0.1 s."""
+
+
+def recorded(ctx: Context, shown: Preview) -> Requested:
+    """Record what a preview has shown."""
+    return request_replay(
+        ctx,
+        shown.pipeline,
+        request=shown.request,
+        digest=shown.digest,
+        asked=shown.asked,
+        plan=shown.plan,
+        reason="a test",
+    )
 
 
 @dataclass
@@ -293,21 +307,20 @@ class World:
 
     def plan(self) -> Planned:
         """Plan the pipeline's next batch."""
-        return plan_batch(self.context(), self.name)
+        return plan(self.context(), self.name)
 
     def planned(self, lines: Sequence[Value] = ()) -> Batch:
         """The batch that is open or newly planned, with these lines of the first partition."""
         if lines:
             self.produce(lines)
-        batch = self.plan().batch
-        assert batch is not None
-        return batch
+        (batch_id,) = self.plan().batch_ids
+        with self.database.transaction(read_only=True) as tx:
+            return find_batch(tx, batch_id)
 
     def ask_replay(self, asked: Request | None = None) -> Requested:
         """Record a replay, of all that was counted by default."""
         ctx = self.context()
-        shown = preview_replay(ctx, self.name, asked or BoundsAsked())
-        return request_replay(ctx, shown, reason="a test")
+        return recorded(ctx, preview(ctx, self.name, asked or BoundsAsked()))
 
     def run(self, batch_id: int, counting: "SparkSession | Reader | None" = None) -> Ran:
         """Count and commit a batch, without Spark unless a session is given."""
@@ -316,7 +329,7 @@ class World:
     def minute(self, counting: "SparkSession | Reader | None" = None) -> Ran | None:
         """Plan and run once, without Spark unless a session is given; None: nothing was new."""
         planned = self.plan()
-        return None if planned.batch is None else self.run(planned.batch.batch_id, counting)
+        return self.run(planned.batch_ids[0], counting) if planned.batches else None
 
     def counts(self) -> dict[str, int]:
         """The result table, as ``{"2017-07-30 14:09": 3}``."""

@@ -10,9 +10,9 @@ from benchmarks.laboratory.bench import Bench, then_fail
 from benchmarks.laboratory.faults import Fault, begin_batch, behind, point
 from tally.config.loading import load_settings
 from tally.context import Context, open_context
-from tally.counting import partitions as run_partitions
-from tally.counting.plan import plan_batch
-from tally.replay.run import run_or_replan
+from tally.counting import partitions
+from tally.counting.plan import plan
+from tally.counting.run import run_batches
 from tally.spark import counting, task_counting
 from tally.spark.reading import read_ranges
 
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
 def process_all(bench: Bench) -> None:
     """Plan and run until nothing is new."""
     counting.read_ranges = task_counting.read_ranges = _read  # type: ignore[attr-defined]
-    commit = run_partitions._CommitInTask  # noqa: SLF001 - a point behind a task's commit
-    run_partitions._CommitInTask = _points(commit)  # type: ignore[misc]  # noqa: SLF001
+    partitions.commit_in_task = _points(partitions.commit_in_task)
     ctx = context(bench.config, bench.spark)
-    while planned := plan_batch(ctx, bench.pipeline).batches:
+    while batch_ids := plan(ctx, bench.pipeline).batch_ids:
         begin_batch()
-        run_or_replan(ctx, [batch.batch_id for batch in planned])
+        list(run_batches(ctx, batch_ids))
 
 
 def context(config: Path, spark: "SparkSession | None" = None) -> Context:
@@ -40,7 +39,7 @@ def context(config: Path, spark: "SparkSession | None" = None) -> Context:
     return dataclasses.replace(
         ctx,
         database=dataclasses.replace(ctx.database, listen=_at_statement),
-        elsewhere=partial(context, config),
+        in_task=partial(context, config),
     )
 
 
@@ -49,17 +48,16 @@ def _read(*given: Any, **named: Any) -> "DataFrame":
 
 
 def _points(commit: Any) -> Any:
-    """The class of what a task does, with points before and behind its commit."""
+    """What a task does, with points before and behind its commit."""
 
-    class Struck(commit):  # type: ignore[misc]
-        def __call__(self, *given: Any) -> Any:
-            point(Fault.COPY_WROTE)
-            done = commit.__call__(self, *given)
-            behind(Fault.COPY_WROTE)
-            point(Fault.TASK_WROTE, Fault.BETWEEN_TASKS, Fault.EXECUTOR_WROTE)
-            return done
+    def struck(*given: Any) -> Any:
+        point(Fault.COPY_WROTE)
+        done = commit(*given)
+        behind(Fault.COPY_WROTE)
+        point(Fault.TASK_WROTE, Fault.BETWEEN_TASKS, Fault.EXECUTOR_WROTE)
+        return done
 
-    return Struck
+    return struck
 
 
 def _at_statement(statement: str) -> None:

@@ -65,18 +65,18 @@ class Patience:
     """Seconds for which the ledger is asked whether a COMMIT without an answer was applied."""
 
 
-def whoami() -> str:
-    """``user@host:pid``, for the ledger."""
+def this_process() -> Requester:
+    """The default requester: this process, ``user@host:pid``, with the installed version."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no passwd entry
         user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}:{os.getpid()}"
+    return Requester(name=f"{user}@{socket.gethostname()}:{os.getpid()}", version=__version__)
 
 
-def this_process() -> Requester:
-    """The default requester: this process, with the installed version."""
-    return Requester(name=whoami(), version=__version__)
+def in_no_task() -> "Context":
+    """For a context that cannot be opened in another process."""
+    raise ValueError("this context cannot be opened in a Spark task")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,9 +93,8 @@ class Context:
     """The cluster."""
     open_reader: OpenReader
     """How records are read."""
-    elsewhere: "OpenContext | None" = None
-    """Makes a context of the same servers in another process, where nothing is read; picklable.
-    None where no step runs in another one."""
+    in_task: "OpenContext" = in_no_task
+    """Makes a context of the same servers in a Spark task, where nothing is read; picklable."""
     requester: Requester = field(default_factory=this_process)
     """Who runs the step, and with which version of the code."""
     patience: Patience = field(default_factory=Patience)
@@ -110,17 +109,6 @@ class Context:
     def clock(self) -> Clock:
         """The database's clock, so that a step reads and writes times of one clock."""
         return self.database.clock
-
-    @property
-    def in_task(self) -> "OpenContext":
-        """What makes a context in a Spark task.
-
-        Raises:
-            ValueError: This context cannot be opened in another process.
-        """
-        if self.elsewhere is None:
-            raise ValueError("this context cannot be opened in a Spark task")
-        return self.elsewhere
 
 
 OpenContext = Callable[[], Context]
@@ -176,7 +164,7 @@ def open_context(
         kept_in=results_database(settings),
         kafka=Kafka(settings.kafka),
         open_reader=spark_reader(settings, open_session or partial(own_session, settings.spark)),
-        elsewhere=partial(open_context, settings),
+        in_task=partial(open_context, settings),
     )
     return context if requester is None else dataclasses.replace(context, requester=requester)
 

@@ -10,10 +10,8 @@ import click
 
 from tally.config.loading import load_settings
 from tally.context import open_context, shared
-from tally.counting.outcomes import RanView
 from tally.counting.run import run_and_catch_up
 from tally.errors import TallyError
-from tally.replay.run import replan_batch
 from tally.spark.session import spark_session
 
 log = logging.getLogger("tally.job")
@@ -67,18 +65,9 @@ def main(batch_ids: Sequence[int], catch_up_s: float) -> None:
         open_session = partial(spark_session, settings.spark, f"tally {batch_ids[0]}")
         with shared(open_session) as session:
             context = open_context(settings, open_session=session)
-            run_and_catch_up(
-                context,
-                batch_ids,
-                timedelta(seconds=catch_up_s),
-                replan=replan_batch,
-                on_batch=_say,
-            )
+            for ran in run_and_catch_up(context, batch_ids, timedelta(seconds=catch_up_s)):
+                outcome = ran.before if ran.committed_before else f"committed {ran.records} records"
+                click.echo(f"batch {ran.batch_id} {outcome}")
     except TallyError as error:
         click.echo(str(error), err=True)
         sys.exit(error.exit_code)
-
-
-def _say(ran: RanView) -> None:
-    outcome = ran.before if ran.committed_before else f"committed {ran.records} records"
-    click.echo(f"batch {ran.batch_id} {outcome}")

@@ -16,14 +16,14 @@ from pathlib import Path
 from tally.config.loading import load_settings
 from tally.config.settings import Settings
 from tally.context import open_context
-from tally.replay.run import run_or_replan
+from tally.counting.run import run_batches
 from tests.python_reader import PythonReader
 
 
 def commit(settings: Settings, *batch_ids: int) -> None:
     reader = PythonReader(kafka=settings.kafka)
     ctx = replace(open_context(settings), open_reader=lambda: nullcontext(reader))
-    run_or_replan(ctx, batch_ids)
+    list(run_batches(ctx, batch_ids))
 
 
 def report(path: Path) -> None:

@@ -8,10 +8,10 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from tally.context import Reader
+from tally.counting.run import run_batches as count_batches
 from tally.ledger.batches import Requester
 from tally.planning.replay_request import BatchAsked
 from tally.reading.batches import run_batches
-from tally.replay.run import run_or_replan
 from tests.airflow.dag_run import AIRFLOW, RunDag
 from tests.airflow.stand_in import commit
 from tests.airflow.tasks import Count, Tasks
@@ -125,10 +125,10 @@ def test_a_batch_that_was_replanned_by_a_driver_that_died_is_followed(world: Wor
         raise OSError("the driver dies")
 
     with pytest.raises(OSError, match="the driver dies"):
-        run_or_replan(world.context(open_reader=open_reader), [ours])
+        list(count_batches(world.context(open_reader=open_reader), [ours]))
     replanned = world.batches()[-1]["batch_id"]
     assert {b["batch_id"]: b["state"] for b in world.batches()}[ours] == "abandoned"
-    run_or_replan(world.context(world.reader), [ours])
+    list(count_batches(world.context(world.reader), [ours]))
 
     count = Count(world, ours)
     count.execute()

@@ -95,4 +95,4 @@ def commit(world: World, *lines: Value, partition: int = 0) -> int:
     world.produce(lines, partition)
     ran = world.minute()
     assert ran is not None
-    return ran.batch.batch_id
+    return ran.batch_id

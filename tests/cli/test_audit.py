@@ -10,6 +10,7 @@ import pytest
 from tally.audit.recount import Recount, recount
 from tally.context import Reader
 from tally.formatting import plural
+from tally.ledger.invariants import Violation
 from tests.cli.conftest import LINE, Call, commit
 from tests.minute.test_replay import lose
 from tests.world import World
@@ -24,7 +25,7 @@ def test_a_sound_ledger_has_no_violation(tally: Call, world: World) -> None:
     unread = partial(tally, "audit", "--recount", read_with=lambda *_: partial(pytest.fail, "read"))
     unread().ends(0)
     world.produce([LINE] * 3, 0)
-    assert world.plan().batch is not None
+    assert world.plan().batches
     assert "nothing is committed yet" in unread().ends(0).stdout
     commit(world)
     answer = tally("audit", "--json").ends(0)
@@ -186,7 +187,7 @@ def test_a_topic_that_the_ledger_has_twice_is_found(tally: Call, world: World) -
 
 def again(
     world: World, meanwhile: Callable[[], None] = lambda: None
-) -> tuple[Recount, list[tuple[int, int]]]:
+) -> tuple[Recount, list[Violation], list[tuple[int, int]]]:
     """Recount; something happens after the ledger and Kafka were asked, before Kafka is read."""
     told: list[tuple[int, int]] = []
 
@@ -195,8 +196,8 @@ def again(
         return nullcontext(world.reader)
 
     ctx = world.context(open_reader=open_reader)
-    counted = recount(ctx, world.name, lambda done, total: told.append((done, total)))
-    return counted, told
+    counted, wrong = recount(ctx, world.name, lambda done, total: told.append((done, total)))
+    return counted, wrong, told
 
 
 def falsify(world: World, log_count: str) -> None:
@@ -447,11 +448,11 @@ def test_a_servers_limit_of_rows_hides_nothing_from_a_recount(own_world: World) 
     for _ in range(3):
         commit(own_world, *lines)
     with own_world.global_variable("sql_select_limit", 2):
-        counted, _ = again(own_world)
-        assert (counted.segments, counted.records, counted.violations) == (3, 12, ())
+        counted, wrong, _ = again(own_world)
+        assert (counted.segments, counted.records, wrong) == (3, 12, [])
         falsify(own_world, "log_count + 1")
-        counted, _ = again(own_world)
-    assert len(counted.violations) == 12
+        _, wrong, _ = again(own_world)
+    assert len(wrong) == 12
 
 
 def test_what_retention_took_is_named_and_never_called_right(tally: Call, world: World) -> None:
@@ -471,14 +472,14 @@ def test_what_changes_while_it_is_recounted_is_no_violation(world: World) -> Non
     """Retention passes by, or a replay commits, between the question and the read."""
     world.produce([LINE] * 5, 0)
     commit(world, *[LINE] * 4, partition=1)
-    counted, _ = again(world, lambda: world.delete_records(0, before=2))
-    assert (counted.offsets, counted.violations) == (4, ())
-    assert [unchecked.range.partition.partition for unchecked in counted.unchecked] == [0]
+    counted, wrong, _ = again(world, lambda: world.delete_records(0, before=2))
+    assert (counted.offsets, wrong) == (4, [])
+    assert [unchecked.range.partition.partition for unchecked in counted.not_checkable] == [0]
     replaced = (
         "update segment s join batch b using (batch_id) set s.state = 'superseded',"
         " s.superseded_by = s.segment_id where b.pipeline = %s"
     )
-    counted, told = again(world, lambda: world.execute(replaced, (world.name,)))
-    assert (counted.segments, counted.violations) == (0, ())
-    assert ["replaced" in unchecked.cause for unchecked in counted.unchecked] == [False, True]
+    counted, wrong, told = again(world, lambda: world.execute(replaced, (world.name,)))
+    assert (counted.segments, wrong) == (0, [])
+    assert ["replaced" in unchecked.cause for unchecked in counted.not_checkable] == [False, True]
     assert told == [(0, 4), (4, 4)]

@@ -5,10 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from tally.aggregates.aggregate import fingerprint
+from tally.counting.run import run_batches
 from tally.errors import UnansweredError
 from tally.model import OffsetRange
 from tally.planning.replay_request import RangesAsked
-from tally.replay.run import run_or_replan, run_replay
+from tally.replay.run import run_replay
 from tally.status.status import Statuses
 from tests.cli.conftest import LINE, Call, commit
 from tests.world import World
@@ -207,7 +208,7 @@ def commit_each(world: World, lines: dict[int, list[str]]) -> None:
     """Plan and count lines of several partitions."""
     for partition, of_partition in lines.items():
         world.produce(of_partition, partition)
-    list(run_or_replan(world.context(world.reader), [b.batch_id for b in world.plan().batches]))
+    list(run_batches(world.context(world.reader), world.plan().batch_ids))
 
 
 @pytest.mark.parametrize("delivery", ["batch", "partition"])

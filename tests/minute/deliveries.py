@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 from tally.aggregates.counts import CountRequest, KeptLine
 from tally.context import OpenContext, Reader
 from tally.counting.batch import Ran
+from tally.counting.run import run_batches
 from tally.deliveries.contract import LineWriter
 from tally.deliveries.kept_lines import KeptLines, keep
 from tally.ledger import batches
-from tally.replay.run import run_or_replan, run_replay
+from tally.replay.run import run_replay
 from tally_local.stack.stack import Stack
 from tests.world import World
 
@@ -66,7 +67,7 @@ class Delivery(World):
         self, ids: Sequence[int], counting: "SparkSession | Reader | None" = None
     ) -> list[Ran]:
         """Run batches."""
-        return run_or_replan(self.context(counting or self.reader), ids)
+        return list(run_batches(self.context(counting or self.reader), ids))
 
     def run_open(self, counting: "SparkSession | Reader | None" = None) -> list[Ran]:
         """Plan, and run what is open."""

@@ -26,11 +26,7 @@ AT, AT_LATER = "2017-07-30 14:09", "2017-07-30 15:00"
 
 
 def ranges(planned: Planned) -> list[tuple[int, int, int]]:
-    return [
-        (s.range.partition.partition, s.range.from_offset, s.range.until_offset)
-        for batch in planned.batches
-        for s in batch.segments
-    ]
+    return [(r.partition.partition, r.from_offset, r.until_offset) for r in planned.ranges]
 
 
 def reasons(planned: Planned) -> list[tuple[int | None, BlockReason]]:

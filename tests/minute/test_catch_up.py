@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from tally.counting.outcomes import RanView, batch_outcome
+from tally.counting.batch import Ran
+from tally.counting.outcomes import batch_outcome
 from tally.counting.run import run_and_catch_up
 from tally.ledger.batches import Requester
-from tally.replay.run import replan_batch
 from tests.fakes import ManualClock
 from tests.minute.steps import AT, ERROR, audited
 from tests.world import World
@@ -36,16 +36,12 @@ def test_a_backlog_is_counted_within_one_run(backlog: World) -> None:
     """Each batch is planned for the run, and committed by itself; one that is not full is last."""
     ctx = backlog.context(backlog.reader)
     first = planned(backlog)
-    told: list[int] = []
-
-    def tell(ran: RanView) -> None:
-        told.append(ran.batch_id)
-        if len(told) == 4:  # it was not full: what comes now belongs to the next minute
+    done: list[Ran] = []
+    for ran in run_and_catch_up(ctx, [first], HOUR):
+        done.append(ran)
+        if len(done) == 4:  # it was not full: what comes now belongs to the next minute
             backlog.produce([ERROR])
-
-    done = run_and_catch_up(ctx, [first], HOUR, replan=replan_batch, on_batch=tell)
     assert [batch.offsets for batch in done] == [13, 10, 10, 5]
-    assert told == [batch.batch_id for batch in done]
     assert audited(backlog) == {AT: 38}
     assert backlog.offsets() == {0: (0, 35), 1: (0, 3)}
     rows = backlog.batches()
@@ -54,7 +50,8 @@ def test_a_backlog_is_counted_within_one_run(backlog: World) -> None:
     }
     assert all(r["claimed_by"] == ctx.requester.name for r in rows)
     outcome = batch_outcome(ctx, [first])
-    assert (outcome.standing, outcome.followed_by) == ((first,), tuple(told[1:]))
+    later = tuple(ran.batch_id for ran in done[1:])
+    assert (outcome.standing, outcome.followed_by) == ((first,), later)
     assert (outcome.records, outcome.matched, len(outcome.ranges)) == (38, 38, 5)
 
 
@@ -62,24 +59,25 @@ def test_no_batch_is_begun_that_would_end_too_late_or_is_of_somebody_else(backlo
     """The rest waits for the next run; a run that is repeated does not go on either."""
     ctx = backlog.context(backlog.reader)
     first = planned(backlog)
-    assert len(run_and_catch_up(ctx, [first], timedelta(0), replan=replan_batch)) == 1
-    assert run_and_catch_up(ctx, [first], HOUR, replan=replan_batch)[0].committed_before
+    assert len(list(run_and_catch_up(ctx, [first], timedelta(0)))) == 1
+    (again,) = run_and_catch_up(ctx, [first], HOUR)
+    assert again.committed_before
     assert backlog.offsets()[0] == (0, 10)
     second = planned(backlog)
     clock = ManualClock()
     slow = backlog.context(backlog.reader, database=replace(backlog.database, clock=clock))
-    done = run_and_catch_up(
-        slow, [second], HOUR, replan=replan_batch, on_batch=lambda _: clock.sleep(2000)
-    )
+    done: list[Ran] = []
+    for ran in run_and_catch_up(slow, [second], HOUR):
+        done.append(ran)
+        clock.sleep(2000)
     assert [batch.offsets for batch in done] == [10, 10]
 
     backlog.produce([ERROR] * 30)
     third = planned(backlog)
     theirs: list[int] = []
-    done = run_and_catch_up(
-        ctx, [third], HOUR, replan=replan_batch, on_batch=lambda _: theirs.append(planned(backlog))
-    )
-    assert [(batch.batch_id, batch.offsets) for batch in done] == [(third, 10)]
+    for ran in run_and_catch_up(ctx, [third], HOUR):
+        assert (ran.batch_id, ran.offsets) == (third, 10)
+        theirs.append(planned(backlog))
     (batch,) = [b for b in backlog.batches() if b["batch_id"] == theirs[0]]
     assert (batch["state"], batch["attempt"]) == ("planned", 0)
     assert backlog.audit().holds

@@ -86,8 +86,7 @@ def result(
 
 
 def commit(world: World, batch: model.Batch, found: Counts) -> bool:
-    ctx = world.context()
-    return commit_once(ctx, batch, ctx.settings.pipeline(world.name), found)
+    return commit_once(world.context(), batch, found)
 
 
 def count_one(world: World, **found: Any) -> model.Batch:

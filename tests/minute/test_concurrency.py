@@ -39,7 +39,7 @@ def test_a_plan_waits_for_the_commit_that_is_under_way(own_world: World) -> None
         planned = planner.result(60)
         assert committed.result(60).committed
     assert steps.ranges(planned) == [(0, 3, 5)]
-    assert world.run(planned.batch.batch_id).committed
+    assert world.run(planned.batch_ids[0]).committed
     assert world.counts() == {AT: 5}
 
 
@@ -173,12 +173,13 @@ def test_a_clock_that_jumps_between_plan_claim_and_commit_loses_and_doubles_noth
         jump(at_commit)
         again = clocked.plan()
         assert again.resumed
-        assert again.batch == batch
+        assert again.batch_ids == [batch.batch_id]
+        assert again.ranges == [s.range for s in batch.segments]
         assert commit(clocked, batch, result(batch))
         assert not commit(clocked, batch, result(batch))
         assert clocked.counts() == {AT: 6 * number}
         assert clocked.offsets() == {0: (0, 3 * number), 1: (0, 3 * number)}
-    assert clocked.plan().batch is None
+    assert clocked.plan().batches == ()
     assert clocked.audit().holds
 
 
@@ -211,8 +212,7 @@ def test_a_clock_that_jumps_forwards_under_an_attempt_lets_it_count_nothing_twic
     with pytest.raises(FencedError, match="abandoned"):
         commit(clocked, batch, result(batch))
     assert clocked.counts() == {}
-    assert replanned.batch is not None
-    healthy = claimed(clocked, replanned.batch)
+    healthy = claimed(clocked, planned(clocked))
     assert commit(clocked, healthy, result(healthy))
     assert clocked.counts() == {AT: 3}
     assert clocked.offsets() == {0: (0, 0), 1: (0, 3)}

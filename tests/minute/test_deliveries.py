@@ -21,8 +21,8 @@ from tally import errors
 from tally.aggregates.counts import CountRequest, Counts
 from tally.context import Reader
 from tally.counting.outcomes import batch_outcome
+from tally.counting.run import run_batches
 from tally.ledger import batches
-from tally.replay.run import run_or_replan
 from tally.set_up.migrate import missing
 from tally.spark.task_groups import add_up
 from tally_local.stack.stack import Stack
@@ -91,7 +91,7 @@ def test_a_read_is_counted_and_kept_as_it_was_written(
     world.produce([NO_TEXT], 1)
     produce_transaction(world, LINES[:1], 2, commit=False)
     produce_transaction(world, LINES[:1], 3)
-    runs = [(ran.committed, len(ran.batch.segments)) for ran in world.run_open(spark)]
+    runs = [(ran.committed, len(ran.ranges)) for ran in world.run_open(spark)]
     assert runs == ([(True, 5)] if world.pipeline.delivery == "batch" else [(True, 1)] * 5)
     assert world.run_open(spark) == []
 
@@ -176,7 +176,7 @@ def test_a_task_that_spark_repeats_counts_and_keeps_each_line_once(
     with world.context(spark).open_reader() as reader:
         (ran,) = world.run_all(ids, around(reader, twice))
     assert ran.committed
-    assert [outcome for _, outcome in told] == [ran.totals]
+    assert [list(outcome.values()) for _, outcome in told] == [[r.totals for r in ran.ranges]]
     assert world.counts() == COUNTED
     if world.pipeline.rows_view:
         assert len(world.kept()) == world.all_kept() == 3
@@ -267,8 +267,7 @@ def test_a_topic_that_is_created_again_under_the_read_commits_nothing(world: Del
 
 def test_a_partition_is_read_by_one_task(world: Delivery, spark: SparkSession) -> None:
     """Options that divide a partition are refused; were they there, they would change nothing."""
-    world.produce(LINES * 10, 0)
-    (batch,) = world.plan().batches
+    batch = world.planned(LINES * 10)
     divided = world.pipeline.model_copy(update={"reader": {"minPartitions": "8"}})
     request = CountRequest(pipeline=divided, ranges=[batch.segments[0].range], batch=batch)
     with world.context(spark).open_reader() as reader:
@@ -304,10 +303,9 @@ def test_a_partition_that_spark_cannot_read_holds_up_no_other(
     world.produce(LINES[:1], topic=odd, fields={"timestamp": 2**63 // 1000 + 1})
     ids = [batch.batch_id for batch in world.plan().batches]
     committed: list[int] = []
+    ran = run_batches(world.context(spark), ids)
     with pytest.raises(errors.RecordTimestampError, match=f"{odd}/0") as failure:
-        run_or_replan(
-            world.context(spark), ids, on_ran=lambda ran: committed.append(ran.batch.batch_id)
-        )
+        committed.extend(one.batch_id for one in ran)
     assert f"{odd}/1" not in str(failure.value)
     assert committed == ids[1:]
     assert world.states() == {0: "planned", 1: "live"}

@@ -35,7 +35,7 @@ def stamped(at: datetime) -> dict[str, int]:
 def test_a_partition_that_was_added_is_due_from_its_first_offset(world: World) -> None:
     """Whatever the start, and before a plan knows it; what retention took of it is a loss."""
     world.configure(start="latest")
-    assert world.plan().batch is None
+    assert world.plan().batches == ()
     world.add_partitions(3)
     world.produce([ERROR] * 8, 2)
     for start in ("latest", "2020-01-01T00:00:00+00:00"):
@@ -43,7 +43,7 @@ def test_a_partition_that_was_added_is_due_from_its_first_offset(world: World) -
         assert later(world, hours=5).lag_offsets == 8
         assert late(later(world, hours=5)).health is Health.FAIL
     world.delete_records(2, 3)
-    assert world.plan().batch is None
+    assert world.plan().batches == ()
     assert steps.losses(world) == [(2, 0, 3, "expired", "open")]
     steps.accept(world)
     assert world.minute() is not None
@@ -67,7 +67,7 @@ def test_what_kafka_lost_since_a_restore_is_a_loss_also_in_a_forgotten_topic(wor
         world.execute(statement, (world.name,))
     world.execute(f"delete from `{world.name}`")
     world.delete_records(0, 3)
-    assert world.plan().batch is None
+    assert world.plan().batches == ()
     assert steps.losses(world) == [(0, 0, 3, "expired", "open")]
     steps.accept(world)
     assert world.minute() is not None
@@ -91,7 +91,7 @@ def test_a_start_is_found_behind_a_transaction_that_is_open(
     if is_planned_before:
         world.plan()
     world.produce([ERROR] * 3)
-    assert world.plan().batch is None
+    assert world.plan().batches == ()
     producer.abort_transaction(30)
     world.wait_for_markers()
     assert world.minute() is not None
@@ -112,10 +112,10 @@ def test_what_an_open_transaction_holds_up_waits_and_is_lost_like_anything_else(
     assert late(view).health is Health.FAIL
     assert "find-hanging" in str(late(view).next_step)
     world.delete_records(0, 50)
-    assert world.plan().batch is None
+    assert world.plan().batches == ()
     assert steps.losses(world) == [(0, 1, 50, "expired", "open")]
     steps.accept(world)
-    assert world.plan().batch is None
+    assert world.plan().batches == ()
     assert later(world).lag_offsets == 52
     producer.abort_transaction(30)
     world.wait_for_markers()

@@ -15,7 +15,7 @@ from tally.config.names import tables_beside
 from tally.errors import ConfigError, SchemaError, SeriesFloodError
 from tally.ledger.table_changes import MINUTE_INDEX
 from tally.ledger.tables import check_prepared
-from tally.maintenance.abandon import abandon
+from tally.maintenance.decisions import abandon
 from tally.planning.replay_request import MinutesAsked
 from tally.reading.batches import batch
 from tally.reading.counts import counts
@@ -214,8 +214,8 @@ def test_a_label_may_be_called_like_a_column_of_the_ledger(
     replay(world)
     assert rows(world, *names) == expected
     assert world.audit().holds
-    found = recount(world.context(world.reader), world.name, lambda *_: None)
-    assert (found.violations, found.unchecked) == ((), ())
+    found, wrong = recount(world.context(world.reader), world.name, lambda *_: None)
+    assert (wrong, found.not_checkable) == ([], ())
     last = world.batches()[-1]["batch_id"]
     shown = batch(world.context(), last, rows=1)
     assert (shown.minutes_touched, shown.rows_touched, len(shown.minutes)) == (1, 2, 1)

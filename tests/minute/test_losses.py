@@ -42,17 +42,17 @@ def test_a_hole_blocks_its_partition_and_the_others_go_on(world: World) -> None:
     assert "5 records of 6" in world.batches()[0]["reason"]
     planned = world.plan()
     assert steps.reasons(planned) == [(0, BlockReason.RECORDS_MISSING)]
-    assert world.run(planned.batch.batch_id).committed
+    assert world.run(planned.batch_ids[0]).committed
     assert steps.audited(world) == {AT: 5}
     assert steps.losses(world) == [(0, 0, 6, "missing", "open")]
-    assert world.plan().batch is None
+    assert world.plan().batches == ()
 
     world.produce([LATER] * 4, 0)
     steps.accept(world)
     planned = world.plan()
     assert planned.blocks == ()
     assert steps.ranges(planned) == [(0, 0, 6)]
-    assert world.run(planned.batch.batch_id).committed
+    assert world.run(planned.batch_ids[0]).committed
     assert steps.audited(world) == {AT: 10}
     assert world.minute() is not None
     assert world.counts() == {AT: 10, AT_LATER: 4}
@@ -102,7 +102,7 @@ def test_a_truncated_partition_stays_blocked_until_an_operator_accepts(own_world
     steps.accept(own_world)
     planned = own_world.plan()
     assert planned.blocks == ()
-    assert own_world.run(planned.batch.batch_id).committed
+    assert own_world.run(planned.batch_ids[0]).committed
     assert steps.audited(own_world) == {AT: 5, AT_LATER: 2}
     assert own_world.offsets()[0] == (0, 7)
 
@@ -114,12 +114,12 @@ def test_an_end_behind_the_ledger_blocks_until_it_is_accepted_and_has_grown(worl
     assert world.plan().blocks == ()
     world.produce([ERROR] * 2)
     assert world.plan() == Planned(
-        pipeline=world.name, batches=(), resumed=False, blocks=(), abandoned=()
+        pipeline=world.name, dry_run=False, batches=(), resumed=False, blocks=(), abandoned=()
     )
     world.produce([ERROR] * 4)
     planned = world.plan()
     assert steps.ranges(planned) == [(0, 9, 11)]
-    assert world.run(planned.batch.batch_id).committed
+    assert world.run(planned.batch_ids[0]).committed
     steps.set_position(world, 15)
     assert steps.reasons(world.plan()) == [(0, BlockReason.TOPIC_TRUNCATED)]
     assert steps.losses(world)[-1] == (0, 11, 15, "truncated", "open")

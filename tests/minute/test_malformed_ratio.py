@@ -59,7 +59,7 @@ def test_a_replay_stops_under_new_rules_alone(world: World) -> None:
     """What was counted under the same rules is replaced; what counts for the first time is not."""
     world.produce([NONSENSE] * 1000, 0)
     world.configure(start="latest", max_malformed_ratio=1.0)
-    assert world.plan().batch is None
+    assert world.plan().batches == ()
     count(world, [NONSENSE] * 1000)
     world.configure(max_malformed_ratio=0.5)
     assert [ran.committed for ran in replay(world, asked(world, (1000, 2000)))] == [True]
@@ -79,7 +79,8 @@ def test_continuation_lines_are_unmatched_and_no_dead_letters(world: World) -> N
     with pytest.raises(MalformedFloodError, match=r"2 of 3 records .* without continuation lines"):
         world.run(batch_id)
     world.configure(max_malformed_ratio=0.7)
-    (totals,) = world.run(batch_id).totals.values()
+    (totals,) = [counted.totals for counted in world.run(batch_id).ranges]
+    assert totals is not None
     assert (totals.matched, totals.unmatched, totals.malformed) == (1, 1000, 2)
     assert [s["continuations"] for s in world.segments()] == [totals.continuations] == [1000]
     with world.database.transaction(read_only=True) as tx:

@@ -40,7 +40,7 @@ def test_a_plan_is_resumed_with_the_same_ranges(world: World) -> None:
     world.configure(max_records_per_partition=2, levels=["WARN"], offsets="sparse")
     again = world.through(requester=Requester(name="me", version="99.0.0")).plan()
     assert again.resumed
-    assert again.batch == first.batch
+    assert again.batches == first.batches
     assert steps.ranges(again) == [(0, 0, 9)]
     assert world.offsets()[2] == (0, 0)
     (row,) = world.batches()
@@ -52,7 +52,7 @@ def test_a_new_partition_is_counted_from_its_first_offset(world: World) -> None:
     """Also when the pipeline's start is latest; the others are then counted from their end on."""
     world.configure(start="latest")
     world.produce([ERROR] * 3)
-    assert world.plan().batch is None
+    assert world.plan().batches == ()
     world.add_partitions(3)
     world.produce([ERROR] * 2, 0)
     world.produce([ERROR] * 2, 2)
@@ -71,7 +71,7 @@ def open_transaction(world: World, **fields: int) -> Producer:
 def test_open_transactions_are_not_planned(world: World) -> None:
     """read_committed ends at the last stable offset; read_uncommitted at the high watermark."""
     producer = open_transaction(world)
-    assert world.plan().batch is None
+    assert world.plan().batches == ()
     world.configure(isolation_level="read_uncommitted")
     assert steps.ranges(world.plan()) == [(0, 0, 1)]
     producer.abort_transaction(30)
@@ -81,7 +81,7 @@ def test_two_first_planners_write_one_plan(world: World) -> None:
     """Without a row to lock, one of several planners plans and the others resume its batch."""
     world.produce([ERROR] * 3)
     plans = steps.at_once(*[world.plan] * 4)
-    assert len({p.batch.batch_id for p in plans if p.batch}) == 1
+    assert len({batch_id for p in plans for batch_id in p.batch_ids}) == 1
     assert sorted(p.resumed for p in plans) == [False, True, True, True]
     assert len(world.batches()) == 1
 
@@ -155,7 +155,7 @@ def test_a_missing_topic_blocks_and_the_others_are_planned(world: World) -> None
     planned = world.plan()
     assert "no such topic any more" in planned.abandoned[0]
     assert steps.reasons(planned) == [(None, BlockReason.TOPIC_MISSING)] * 2
-    assert world.run(planned.batch.batch_id).committed
+    assert world.run(planned.batch_ids[0]).committed
     assert world.counts() == {AT: 3}
 
 
@@ -167,7 +167,7 @@ def test_a_topic_that_is_taken_out_and_put_back_loses_nothing(world: World) -> N
     world.plan()
     world.configure(topics=[world.topic])
     world.produce([ERROR] * 3, topic=other)
-    assert world.plan().batch is None
+    assert world.plan().batches == ()
     world.configure(topics=[world.topic, other])
     assert [str(s.range) for s in world.planned([ERROR] * 2).segments] == [
         f"{world.topic}/0 [0, 2)",
@@ -247,7 +247,7 @@ def test_old_metadata_is_asked_for_again_before_it_is_believed(
     assert kafka.snapshots == 2
     assert steps.ranges(plan) == [(0, 3, 5), (1, 3, 5)]
     assert plan.blocks == ()
-    steps.abandoned(counted, plan.batch.batch_id)
+    steps.abandoned(counted, plan.batch_ids[0])
     plan = counted.through(kafka=liar(counted, lie, lies=99)).plan()
     assert steps.reasons(plan) == [block]
     assert counted.offsets() == {0: (0, 3), 1: (0, 3)}
@@ -267,7 +267,7 @@ def test_a_hanging_transaction_holds_back_its_own_partition_alone(world: World) 
     world.producer(**{"transactional.id": world.name}).init_transactions(30)
     world.wait_for_markers()
     del hanging
-    assert world.run(plan.batch.batch_id).committed
+    assert world.run(plan.batch_ids[0]).committed
     assert steps.ranges(world.plan()) == [(0, 0, 6)]
 
 
@@ -293,7 +293,7 @@ def test_a_start_time_after_the_last_record_begins_at_the_end(world: World) -> N
     """The record with the latest time is not the last; new records count, whatever their time."""
     produce_at(world, [0, 40, 20])
     world.configure(start=(NOON + timedelta(minutes=50)).isoformat())
-    assert world.plan().batch is None
+    assert world.plan().batches == ()
     assert world.offsets() == {0: (3, 3), 1: (0, 0)}
     produce_at(world, [10])
     assert steps.ranges(world.plan()) == [(0, 3, 4)]
@@ -313,7 +313,7 @@ def test_record_times_out_of_order_give_a_replay_one_range_that_has_all_between(
 
     found = shown(20, 35)
     of_topic = [f"{world.topic}/0 [1, 3)", f"{world.topic}/1 [0, 2)"]
-    assert [str(r) for r in found.plan.asked] == of_topic
+    assert [str(r) for r in found.asked] == of_topic
     assert any("a late record after that is not included" in note for note in found.notes)
     for uncounted, since, before, note in (
         ([], 12, 18, "no record lies between the two times"),
@@ -322,7 +322,7 @@ def test_record_times_out_of_order_give_a_replay_one_range_that_has_all_between(
     ):
         produce_at(world, uncounted, 0)
         nothing = shown(since, before)
-        assert nothing.plan.batches == ()
+        assert nothing.batches == ()
         assert f"{world.topic}/0: {note}" in nothing.notes[0]
 
 

@@ -14,19 +14,21 @@ from tally.audit.recount import recount
 from tally.config.servers import MySQLSettings
 from tally.context import Patience
 from tally.counting.batch import Ran
+from tally.counting.replan import replan_batch
+from tally.counting.run import run_batches
 from tally.model import OffsetRange
 from tally.mysql.connection import connect
 from tally.mysql.transactions import Connection
 from tally.planning import replay_request as requests
-from tally.replay.preview import Preview, preview_replay
-from tally.replay.record import request_replay
-from tally.replay.run import replan_batch, run_or_replan, run_replay
+from tally.replay.preview import Preview
+from tally.replay.preview import preview as previewed
+from tally.replay.run import run_replay
 from tests.minute import steps
 from tests.minute.steps import AT, AT_LATER, ERROR, LATER, proxied
 from tests.minute.test_losses import find_the_hole, leave_a_hole
 from tests.proxy import Cut
 from tests.waiting import wait_until
-from tests.world import World
+from tests.world import World, recorded
 
 pytestmark = pytest.mark.stack
 
@@ -44,7 +46,7 @@ def asked(world: World, *spans: tuple[int, int], partition: int = 0) -> requests
 
 def preview(world: World, request: requests.Request | None = None) -> Preview:
     """What a replay would do, of all that was counted by default."""
-    return preview_replay(world.context(), world.name, request or requests.BoundsAsked())
+    return previewed(world.context(), world.name, request or requests.BoundsAsked())
 
 
 def run(world: World, replay_id: int) -> list[Ran]:
@@ -56,7 +58,7 @@ def replay(world: World, what: requests.Request | None = None) -> list[Ran]:
 
 
 def widened(shown: Preview) -> list[str]:
-    return [str(r).split(" ", 1)[1] for r in shown.plan.widened]
+    return [str(r).split(" ", 1)[1] for r in (read.range for read in shown.read)]
 
 
 def states(world: World) -> list[tuple[int, int, str]]:
@@ -174,7 +176,7 @@ def test_a_large_request_is_cut_and_resumes_where_it_stopped(world: World) -> No
     assert steps.audited(world) == {AT: 6}
     assert not world.run(batches[0]).committed
     assert replay_state(world, replay_id) == "open"
-    assert [ran.batch.batch_id for ran in run(world, replay_id)] == batches[1:]
+    assert [ran.batch_id for ran in run(world, replay_id)] == batches[1:]
     assert world.counts() == {}
     assert replay_state(world, replay_id) == "done"
     assert run(world, replay_id) == []
@@ -202,7 +204,7 @@ def test_what_was_shown_is_what_is_done(world: World) -> None:
     shown = preview(world)
     replay(world)
     with pytest.raises(errors.ReplayRefusedError, match="not what you saw"):
-        request_replay(world.context(), shown, reason="a test")
+        recorded(world.context(), shown)
 
 
 def test_two_requests_at_once_for_one_preview_are_one_replay(world: World) -> None:
@@ -212,7 +214,7 @@ def test_two_requests_at_once_for_one_preview_are_one_replay(world: World) -> No
 
     def request() -> int | str:
         try:
-            return request_replay(world.context(), shown, reason="a test").replay_id
+            return recorded(world.context(), shown).replay_id
         except errors.ReplayRefusedError as refused:
             return str(refused)
 
@@ -233,7 +235,7 @@ def test_a_request_whose_commit_was_not_answered_is_written_once(world: World, c
     steps.count(world, [ERROR] * 3)
     shown = preview(world)
     with proxied(world, cut) as (proxy, broken):
-        requested = request_replay(broken.context(), shown, reason="a test")
+        requested = recorded(broken.context(), shown)
         assert proxy.fired == 1
     assert [row["replay_id"] for row in world.replays()] == [requested.replay_id]
     batches = [b["batch_id"] for b in world.batches() if b["replay_id"] is not None]
@@ -252,7 +254,7 @@ def test_a_request_that_cannot_be_looked_up_says_so(world: World) -> None:
         ctx = broken.context(patience=Patience(doubt_pause_s=0, outcome_s=0))
         ctx = replace(ctx, database=replace(ctx.database, open=gone_since))
         with pytest.raises(errors.OutcomeUnknownError, match="does not say whether") as caught:
-            request_replay(ctx, shown, reason="a test")
+            recorded(ctx, shown)
     assert caught.value.next_step.startswith("tally replays")
     assert len(world.replays()) == 1
 
@@ -312,10 +314,10 @@ def test_the_part_of_a_loss_that_kafka_holds_is_counted(world: World) -> None:
     world.produce([ERROR] * 8)
     lose(world, 2, 10)
     world.delete_records(0, before=5)
-    refused = preview(world, asked(world, (2, 10))).plan
+    refused = preview(world, asked(world, (2, 10)))
     assert [str(r).split(" ", 1)[1] for r in refused.possible] == ["[5, 10)"]
-    found = recount(world.context(world.reader), world.name, lambda *_: None)
-    assert [v.detail.split(":")[0] for v in found.violations] == [
+    _, wrong = recount(world.context(world.reader), world.name, lambda *_: None)
+    assert [v.detail.split(":")[0] for v in wrong] == [
         "it was accepted as lost, and Kafka holds [5, 10) of it"
     ]
     replay(world, asked(world, (5, 10)))
@@ -324,7 +326,7 @@ def test_the_part_of_a_loss_that_kafka_holds_is_counted(world: World) -> None:
         (0, 2, 5, "expired", "accepted"),
         (0, 5, 10, "expired", "restored"),
     ]
-    assert recount(world.context(world.reader), world.name, lambda *_: None).violations == ()
+    assert recount(world.context(world.reader), world.name, lambda *_: None)[1] == []
 
 
 def test_a_hole_in_a_loss_that_came_back_is_no_accepted_one(world: World) -> None:
@@ -363,8 +365,8 @@ def test_a_batch_that_was_replanned_and_abandoned_in_part_is_not_done(
         assert world.run(first).committed
     steps.abandoned(world, second)
     with pytest.raises(errors.FencedError, match="replanned"):
-        run_or_replan(world.context(world.reader), [batch_id])
-    done = [ran.batch.batch_id for ran in run(world, replay_id)]
+        list(run_batches(world.context(world.reader), [batch_id]))
+    done = [ran.batch_id for ran in run(world, replay_id)]
     assert done == ([first] if is_first else [])
     assert replay_state(world, replay_id) == "cancelled"
 
@@ -388,12 +390,12 @@ def test_records_of_aborted_transactions_are_taken_away_by_a_replay(world: World
     assert world.minute() is not None
     assert world.counts() == {AT: 5}
     world.configure(isolation_level="read_committed")
-    found = recount(world.context(world.reader), world.name, lambda *_: None)
-    assert (found.violations, [u.by_other_rules for u in found.unchecked]) == ((), [True])
+    found, wrong = recount(world.context(world.reader), world.name, lambda *_: None)
+    assert (wrong, [u.by_other_rules for u in found.not_checkable]) == ([], [True])
     replay(world)
     assert steps.audited(world) == {AT: 2}
-    found = recount(world.context(world.reader), world.name, lambda *_: None)
-    assert (found.segments, found.violations, found.unchecked) == (1, (), ())
+    found, wrong = recount(world.context(world.reader), world.name, lambda *_: None)
+    assert (found.segments, wrong, found.not_checkable) == (1, [], ())
 
 
 @pytest.mark.parametrize(

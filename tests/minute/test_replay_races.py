@@ -9,13 +9,13 @@ from threading import Event
 
 import pytest
 
+from tally.counting.replan import replan_batch
 from tally.errors import DataLossError, MySQLUnavailableError, OutcomeUnknownError, OvertakenError
 from tally.ledger import batches
 from tally.ledger.replacements import first_whole, tiles_of
 from tally.ledger.replays import standing_for
 from tally.model import Batch
 from tally.planning.replay_request import RangesAsked, Request
-from tally.replay.run import replan_batch
 from tests.minute.steps import AT, ERROR, at_once, audited, count, disturbed
 from tests.minute.test_commit import claimed, commit, count_one, cut_at, planned, result
 from tests.minute.test_replay import add_loss, asked
@@ -117,7 +117,7 @@ def test_a_backfill_sees_the_last_live_segment_before_its_end(world: World) -> N
 def skip(world: World, records: int) -> None:
     world.produce([ERROR] * records)
     world.configure(start="latest")
-    assert world.plan().batch is None
+    assert world.plan().batches == ()
 
 
 def both(world: World, first: tuple[int, int], second: tuple[int, int]) -> RangesAsked:

@@ -25,7 +25,9 @@ from tally.context import Context, Patience, Reader
 from tally.counting.batch import Ran, run_batch
 from tally.counting.commit import commit_once
 from tally.counting.partitions import run_partitions
-from tally.counting.plan import plan_batch
+from tally.counting.plan import plan
+from tally.counting.replan import replan_batch
+from tally.counting.run import run_batches
 from tally.ledger import batches, replays
 from tally.ledger.batches import Requester
 from tally.ledger.decisions import Adoption, adopt_topic, decide_losses, find_losses
@@ -35,9 +37,8 @@ from tally.model import Batch, OffsetRange, TopicPartition
 from tally.mysql.transactions import Database, Row, Transaction
 from tally.planning import replay_request as requests
 from tally.planning.ingest import first_offsets
-from tally.replay.preview import preview_replay
-from tally.replay.record import request_replay
-from tally.replay.run import replan_batch, run_or_replan, run_replay
+from tally.replay.preview import preview
+from tally.replay.run import run_replay
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance, Killed, Process, SkewedClock, Wire
 from tests.properties.dump import Dump
@@ -45,6 +46,7 @@ from tests.properties.kafka_model import KafkaModel, Log, moment_of
 from tests.properties.reader import KilledReader, ModelReader, StoppedReader, claimed, found
 from tests.protocol.facts import Facts, Loss, Segment
 from tests.protocol.recorder import Kafka, Recorder
+from tests.world import recorded
 
 TOPIC = "alog"
 
@@ -173,7 +175,7 @@ class PipelineUnderTest:
             kafka=self.kafka,
             open_reader=self._open_reader,
             patience=Patience(outcome_s=OUTCOME_S),
-            elsewhere=lambda: self._context(process),
+            in_task=lambda: self._context(process),
         )
 
     @contextmanager
@@ -331,17 +333,16 @@ class PipelineUnderTest:
     # --- minutes
 
     def _do_plan(self) -> None:
-        planned = plan_batch(self.ctx, self.name)
-        for batch in planned.batches:
-            self._must_be_so("batch", batch.batch_id)
+        for batch_id in plan(self.ctx, self.name).batch_ids:
+            self._must_be_so("batch", batch_id)
 
     def _do_run_minute(self) -> None:
         found = self._batches(state="planned", kind="ingest")
         if len(found) == 1:
             self._run(found[0])
         elif found:
-            for ran in run_or_replan(self.ctx, found):
-                self._must_be_so("batch", ran.batch.batch_id, state="committed")
+            for ran in run_batches(self.ctx, found):
+                self._must_be_so("batch", ran.batch_id, state="committed")
 
     def _do_run(self, which: int) -> None:
         if (batch := self._choose_batch(which)) is not None:
@@ -371,10 +372,10 @@ class PipelineUnderTest:
         """Run a batch by itself; only where lines are kept its task must be the one to commit."""
         if not self.pipeline.rows_view:
             return run_batch(ctx, batch_id)
-        outcomes = run_partitions(ctx, [batch_id])
-        for error in outcomes.failed.values():
-            raise error
-        return outcomes.done[0]
+        outcome = run_partitions(ctx, [batch_id])[batch_id]
+        if isinstance(outcome, errors.TallyError):
+            raise outcome
+        return outcome
 
     def _do_stop(self, which: int) -> None:
         process = Process(self.wire)
@@ -420,7 +421,7 @@ class PipelineUnderTest:
         calm, claim = not self._disturbed, worker.batch
         try:
             with self._counting_overtaken():
-                committed = commit_once(worker.ctx, worker.batch, worker.pipeline, worker.counts)
+                committed = commit_once(worker.ctx, worker.batch, worker.counts)
         except (errors.FencedError, errors.UnknownBatchError):
             committed, answer = False, "refused"
         else:
@@ -530,8 +531,7 @@ class PipelineUnderTest:
     def _ask(self, request: requests.Request) -> None:
         requester = Requester(name="a test", version="1", run_id=self.run_id)
         ctx = replace(self.ctx, requester=requester)
-        shown = preview_replay(ctx, self.name, request)
-        asked = request_replay(ctx, shown, reason="a test")
+        asked = recorded(ctx, preview(ctx, self.name, request))
         self._must_be_so("replay", asked.replay_id)
 
     def _do_run_replay(self, which: int) -> None:
@@ -545,8 +545,8 @@ class PipelineUnderTest:
     def _do_run_replay_batch(self, which: int) -> None:
         batch = self._choose_batch(which, kind="replay")
         if batch is not None:
-            for ran in run_or_replan(self.ctx, [batch]):
-                self._must_be_so("batch", ran.batch.batch_id, state="committed")
+            for ran in run_batches(self.ctx, [batch]):
+                self._must_be_so("batch", ran.batch_id, state="committed")
 
     def _do_replan(self, which: int) -> None:
         batch = self._choose_batch(which, kind="replay")
@@ -596,7 +596,7 @@ class PipelineUnderTest:
                 return
             batch_id = left[0]
             try:
-                run_or_replan(self.ctx, [batch_id])
+                list(run_batches(self.ctx, [batch_id]))
             except errors.OvertakenError as error:
                 raise Unexpected(
                     f"batch {batch_id} was overtaken without another replay: {error}"

@@ -148,7 +148,7 @@ def test_of_two_first_backfills_at_once_the_second_is_overtaken(new_pipeline: Ne
 
     def commit_second() -> None:
         try:
-            commit_once(second.ctx, second.batch, second.pipeline, second.counts)
+            commit_once(second.ctx, second.batch, second.counts)
         except OvertakenError as error:
             ends.append(error.code)
 

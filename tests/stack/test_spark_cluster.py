@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tally.config.servers import SparkSettings
-from tally.replay.run import run_or_replan
+from tally.counting.run import run_batches
 from tally.spark.connect import connect_session
 from tally_local.stack.server import Part, PartState, page_of
 from tally_local.stack.spark_cluster import WORKERS
@@ -138,8 +138,8 @@ def test_no_delivery_loses_a_line_with_a_worker(
                     wait_until(lambda: is_whole(cluster), pause_s=0.5)
                     at = before if delivery == "batch" else before + 1
                     killing = pool.submit(kill_a_worker, cluster, number, world, at)
-                ran = run_or_replan(world.context(session), ids)
-            assert sorted(one.batch.batch_id for one in ran) == ids
+                ran = list(run_batches(world.context(session), ids))
+            assert sorted(one.batch_id for one in ran) == ids
             killed_within += killing is not None and killing.result() < before + PARTITIONS
             batches[delivery] += 1
     assert killed_within  # nearly all of them are
@@ -197,15 +197,14 @@ def test_without_the_server_a_batch_is_submitted_to_the_cluster(
 ) -> None:
     """Jars and code reach the executors by the configuration alone."""
     world.produce([ERROR] * LINES)
-    batch = world.plan().batch
-    assert batch is not None
+    (batch_id,) = world.plan().batch_ids
     cluster.down([Part.SPARK])
     assert running(cluster) == {Part.CLUSTER}
     spark = settings(cluster)
     assert spark.master.startswith("spark://127.0.0.1:")
     connection = json.loads((cluster.layout.airflow / "connections.json").read_text("utf-8"))
     assert connection["tally_spark"]["host"] == spark.master
-    command = job(world.stack, batch.batch_id, master=spark.master, conf=spark.conf)
+    command = job(world.stack, batch_id, master=spark.master, conf=spark.conf)
     answer = subprocess.run(
         command, env=spark_environment(), capture_output=True, text=True, check=False
     )

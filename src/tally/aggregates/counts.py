@@ -100,7 +100,7 @@ class CountRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counts:
-    """What was found in some ranges."""
+    """What was found in some ranges; the rows can be iterated again, as a transaction may need."""
 
     totals: dict[TopicPartition, SegmentTotals]
     """For every range asked for."""

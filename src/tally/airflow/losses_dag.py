@@ -195,7 +195,7 @@ def open_losses(ctx: "Context", pipeline: str) -> dict[str, Any]:
 
     The decision is refused if one of these losses has changed.
     """
-    from tally.losses.losses import losses
+    from tally.maintenance.decisions import losses
 
     found = losses(ctx, pipeline, only_open=True).losses
     text = _question(pipeline, found) if found else f"{pipeline} has no open losses"
@@ -221,7 +221,7 @@ def settle(
     Raises:
         UsageError: One of them is no longer as it was shown. Nothing is changed.
     """
-    from tally.losses.losses import LossesView, decide_losses
+    from tally.maintenance.decisions import LossesView, decide_losses
 
     seen, by = _known(ctx, pipeline, shown), ctx.requester.name
     try:
@@ -255,7 +255,7 @@ def _check_shown(
 
 def _known(ctx: "Context", pipeline: str, shown: Sequence[Mapping[str, Any]]) -> "list[LossRecord]":
     """The losses as the ledger has them now; a loss that it no longer has is left out."""
-    from tally.losses.losses import losses
+    from tally.maintenance.decisions import losses
 
     found = {loss.lost_range_id: loss for loss in losses(ctx, pipeline).losses}
     numbers = [loss["lost_range_id"] for loss in shown]

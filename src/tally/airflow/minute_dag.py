@@ -14,7 +14,7 @@ from tally.config.pipeline import Pipeline
 from tally.planning.blocks import blocked_error
 
 if TYPE_CHECKING:  # DAG parsing must not import Kafka and MySQL
-    from tally.counting.plan import PlanView
+    from tally.counting.plan import Planned
 
 PLAN: Final = "plan"
 BLOCKED: Final = "blocked"
@@ -91,7 +91,7 @@ class TallyPlanOperator(policies.TallyOperator, BaseBranchOperator):
         return [task_id for task_id, is_wanted in wanted.items() if is_wanted]
 
 
-def plan_note(view: "PlanView", topics: Sequence[str]) -> dict[str, Any]:
+def plan_note(view: "Planned", topics: Sequence[str]) -> dict[str, Any]:
     """The XCom of ``plan``: the outcome of planning in plain values.
 
     Args:

@@ -142,13 +142,13 @@ class TallyReplayRequestOperator(policies.TallyOperator):
     @policies.final_unless_retryable()
     def execute(self, context: TaskContext) -> list[dict[str, str]]:
         """Record it and return its batches, one task each."""
-        from tally.replay.record import request_shown
+        from tally.replay.record import request_replay
 
         ti = context["ti"]
         shown = ti.xcom_pull(task_ids=PREVIEW, key=SHOWN_KEY)
         ctx = self.open_context(_requester(context))
         try:
-            recorded = request_shown(
+            recorded = request_replay(
                 ctx,
                 self.pipeline,
                 request=str(shown["request"]),

@@ -16,7 +16,7 @@ from tally.planning.replay_request import BoundsAsked, Request, TimesAsked, form
 
 if TYPE_CHECKING:  # DAG parsing must not import Kafka and MySQL
     from tally.context import Context
-    from tally.replay.preview_view import PreviewView
+    from tally.replay.preview import Preview
 
 REASON_MAX: Final = 1000
 
@@ -224,7 +224,7 @@ def show(
     Raises:
         ReplayRefusedError: ``seen`` is of a preview of another request.
     """
-    from tally.replay.preview_view import preview
+    from tally.replay.preview import preview
 
     if seen and seen["digest"] != replay_request.request_digest(request):
         raise ReplayRefusedError(
@@ -260,7 +260,7 @@ def as_text(shown: Mapping[str, Any]) -> str:
     return "\n".join([f"requested: {shown['request']}", *ranges, *shown["says"], *refused])
 
 
-def _why_refused(view: "PreviewView", batches_max: int) -> str | None:
+def _why_refused(view: "Preview", batches_max: int) -> str | None:
     try:
         view.check_possible()
     except ReplayRefusedError as error:
@@ -283,7 +283,7 @@ def _why_refused(view: "PreviewView", batches_max: int) -> str | None:
     return str(too_many)
 
 
-def _rows(view: "PreviewView") -> list[list[str]]:
+def _rows(view: "Preview") -> list[list[str]]:
     more = len(view.read) - _ROWS_SHOWN
     rows = [
         [
@@ -299,7 +299,7 @@ def _rows(view: "PreviewView") -> list[list[str]]:
     return rows + ([[f"and {more:,} more", "", "", "", "", ""]] if more > 0 else [])
 
 
-def _sentences(view: "PreviewView") -> list[str]:
+def _sentences(view: "Preview") -> list[str]:
     """The facts of the preview; a widened request is shown as well."""
     facts = list(view.facts)
     if view.is_wider and view.batches:

@@ -1,11 +1,9 @@
 """The audit: checks the ledger against itself and the result, and with a recount against Kafka."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Self
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from tally.audit.recount import Recount, Unchecked, recount
+from tally.audit.recount import Progress, Recount, recount
 from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.deliveries.kept_lines import delivery_of
@@ -13,48 +11,7 @@ from tally.formatting import plural
 from tally.ledger.invariants import CHECKS, Violation, extent
 from tally.ledger.line_sets import check_lines
 from tally.ledger.tables import Tables, tables_to_read
-from tally.model import OffsetRange
 from tally.views import ErrorView
-
-Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecountView:
-    """The recount of the live segments from Kafka."""
-
-    complete: bool
-    """Whether the whole result was recounted."""
-    segments: int
-    """Live segments that were recounted."""
-    offsets: int
-    """Offsets that they span."""
-    records: int
-    """Records that Kafka holds in them."""
-    not_checkable: tuple[Unchecked, ...]
-    """The live ranges of which something could not be recounted."""
-    before_start: tuple[OffsetRange, ...]
-    """What Kafka holds before the start offsets."""
-
-    @classmethod
-    def of(cls, counted: Recount) -> Self:
-        """The view of a recount."""
-        return cls(
-            complete=not counted.unchecked,
-            segments=counted.segments,
-            offsets=counted.offsets,
-            records=counted.records,
-            not_checkable=tuple(counted.unchecked),
-            before_start=tuple(counted.before_start),
-        )
-
-    @property
-    def unchecked_offsets(self) -> list[tuple[str, int]]:
-        """How many offsets could not be recounted, by partition and cause; sorted."""
-        offsets: Counter[str] = Counter()
-        for unchecked in self.not_checkable:
-            offsets[f"{unchecked.range.place}: {unchecked.cause}"] += unchecked.range.offsets
-        return sorted(offsets.items())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +34,7 @@ class AuditView:
     """Sum of the counts in the result."""
     findings: tuple[Violation, ...]
     """The violations."""
-    recount: RecountView | None
+    recount: Recount | None
     """The recount from Kafka; null when it was not requested."""
 
     @property
@@ -136,29 +93,42 @@ def audit(
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         tables = tables_to_read(tx, pipeline)
         check_lines(tx, tables, pipeline)
-        findings = list(_check_table(pipeline, tables))
-        findings += [found for check in CHECKS for found in check(tx, name, tables)]
-        counted = extent(tx, name, tables)
-    findings += delivery_of(ctx, pipeline).violations()
-    found = AuditView(
-        pipeline=name, holds=not findings, **counted, findings=tuple(findings), recount=None
-    )
-    return joined(found, recount(ctx, name, progress)) if with_recount else found
+        violations = list(_check_table(pipeline, tables))
+        violations += [found for check in CHECKS for found in check(tx, name, tables)]
+        checked = extent(tx, name, tables)
+    violations += delivery_of(ctx, pipeline).violations()
+    again = None
+    if with_recount:
+        again, others = recount(ctx, name, progress)
+        violations += others
+    return concluded(name, checked, violations, again)
 
 
-def joined(found: AuditView, again: Recount) -> AuditView:
-    """An audit of the ledger with a recount: their violations are one list."""
-    findings = [*found.findings, *again.violations]
-    if not again.segments and any(not one.by_other_rules for one in again.unchecked):
-        findings.append(_nothing_recounted(found.pipeline, again))
-    return replace(
-        found, holds=not findings, findings=tuple(findings), recount=RecountView.of(again)
+def concluded(
+    pipeline: str,
+    checked: Mapping[str, int],
+    violations: Sequence[Violation],
+    again: Recount | None,
+) -> AuditView:
+    """The audit of a pipeline.
+
+    Args:
+        pipeline: The pipeline.
+        checked: How much was checked (:func:`tally.ledger.invariants.extent`).
+        violations: What is wrong with it.
+        again: The recount, if one was made.
+    """
+    found = [*violations]
+    if again and not again.segments and any(not one.by_other_rules for one in again.not_checkable):
+        found.append(_nothing_recounted(pipeline, again))
+    return AuditView(
+        pipeline=pipeline, holds=not found, **checked, findings=tuple(found), recount=again
     )
 
 
 def _nothing_recounted(pipeline: str, counted: Recount) -> Violation:
     """A recount that could compare nothing proves nothing, whatever the ledger says."""
-    causes = ", ".join(sorted({unchecked.cause for unchecked in counted.unchecked}))
+    causes = ", ".join(sorted({unchecked.cause for unchecked in counted.not_checkable}))
     return Violation(
         check="recount",
         where=pipeline,

@@ -17,7 +17,8 @@ from tally.cli.session import shared_session
 from tally.context import Context
 from tally.counting import plan as planning
 from tally.counting import run as running
-from tally.counting.outcomes import RanView, RunsView, RunView
+from tally.counting.batch import Ran
+from tally.counting.run import RunsView, RunView
 from tally.each import Each, for_each
 from tally.errors import EXIT_OK, UsageError
 from tally.formatting import continued, plural
@@ -34,7 +35,7 @@ REPLACES: Final[Mapping[BatchState, str]] = {
 }
 
 
-@command(document=planning.PlanView)
+@command(document=planning.Planned)
 @options.pipeline
 @options.dry_run
 def plan(app: App, pipeline: str | None, dry_run: bool) -> None:
@@ -97,7 +98,11 @@ def run(app: App, batch_id: int | None, pipeline: str | None, run_all: bool) -> 
     with _counting(app) as (ctx, show):
         run_next = partial(_run_next, app, ctx, show, run_all)
         if batch_id is not None:
-            view = running.run(ctx, [batch_id], replan=replaying.replan_batch, on_batch=show)
+            done = []
+            for ran in running.run_batches(ctx, [batch_id]):
+                show(ran)
+                done.append(ran)
+            view = RunView(pipeline=None, batches=tuple(done), blocks=())
             _mention_unmatched(app, view)
         elif len(names) == 1:
             view = run_next(names[0])
@@ -113,14 +118,14 @@ def run(app: App, batch_id: int | None, pipeline: str | None, run_all: bool) -> 
 
 
 @contextmanager
-def _counting(app: App) -> Iterator[tuple[Context, Callable[[RanView], None]]]:
+def _counting(app: App) -> Iterator[tuple[Context, Callable[[Ran], None]]]:
     """Spark, and what shows each batch; a terminal shows how far the one is that is counted."""
     with (
         app.out.progress("counting", "offsets", elsewhere=False) as meter,
         shared_session(app, meter.update) as ctx,
     ):
 
-        def show(ran: RanView) -> None:
+        def show(ran: Ran) -> None:
             meter.clear()
             what = f"batch {ran.batch_id} of {ran.pipeline}"
             if ran.committed_before:
@@ -133,12 +138,11 @@ def _counting(app: App) -> Iterator[tuple[Context, Callable[[RanView], None]]]:
 
 
 def _run_next(
-    app: App, ctx: Context, show: Callable[[RanView], None], until_caught_up: bool, name: str
+    app: App, ctx: Context, show: Callable[[Ran], None], until_caught_up: bool, name: str
 ) -> RunView:
     view = running.run_pipeline(
         ctx,
         name,
-        replan=replaying.replan_batch,
         until_caught_up=until_caught_up,
         on_batch=show,
         on_abandoned=lambda why: app.out.note(f"the open batch is abandoned: {why}"),

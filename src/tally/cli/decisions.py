@@ -12,9 +12,7 @@ from tally.cli.app import App
 from tally.cli.command import Group, command
 from tally.errors import UsageError
 from tally.formatting import plural
-from tally.losses import losses as lost
-from tally.losses import topics as generations
-from tally.maintenance import abandon as abandoning
+from tally.maintenance import decisions
 from tally.maintenance import prune as retention
 from tally.model import BatchKind
 from tally.reading import columns
@@ -33,7 +31,7 @@ def losses() -> None:
     """
 
 
-@losses.command("list", document=lost.LossesView)
+@losses.command("list", document=decisions.LossesView)
 @options.pipeline
 @click.option("--open", "only_open", is_flag=True, help="Only those that wait for a decision.")
 @options.wide
@@ -43,12 +41,12 @@ def list_losses(app: App, pipeline: str | None, only_open: bool) -> None:
     Examples:
         tally losses list error_log --open
     """
-    view = lost.losses(app.context, app.pipeline(pipeline), only_open=only_open)
+    view = decisions.losses(app.context, app.pipeline(pipeline), only_open=only_open)
     app.out.document(view)
     app.out.records(columns.LOSS, view.losses)
 
 
-@losses.command(document=lost.LossesView)
+@losses.command(document=decisions.LossesView)
 @options.pipeline
 @options.topic_option(help="Only losses of this topic.")
 @options.partition_option(help="Only losses of this partition; needs --topic.")
@@ -80,7 +78,7 @@ def accept(
     if partition is not None and topic is None:
         raise UsageError("--partition needs --topic", next_step="name the topic as well")
     name = app.pipeline(pipeline)
-    seen = lost.losses(app.context, name, only_open=True, topic=topic, partition=partition)
+    seen = decisions.losses(app.context, name, only_open=True, topic=topic, partition=partition)
     if not seen.losses:
         raise UsageError(
             f"pipeline {name} has no such open loss",
@@ -90,10 +88,10 @@ def accept(
     if not dry_run:
         offsets = plural(sum(loss.range.offsets for loss in seen.losses), "offset")
         app.confirm(f"Accept the loss in {offsets}?", yes=yes)
-    lost.decide_losses(app.context, seen, accept=True, reason=reason, dry_run=dry_run)
+    decisions.decide_losses(app.context, seen, accept=True, reason=reason, dry_run=dry_run)
     if app.out.as_json and not dry_run:  # as the ledger has them after the decision
         ids = {loss.lost_range_id for loss in seen.losses}
-        now = lost.losses(app.context, name).losses
+        now = decisions.losses(app.context, name).losses
         seen = replace(seen, losses=tuple(loss for loss in now if loss.lost_range_id in ids))
     app.out.document(seen)
     verb = "would be accepted" if dry_run else "accepted"
@@ -109,7 +107,7 @@ def topics() -> None:
     """
 
 
-@topics.command(document=generations.AdoptionView)
+@topics.command(document=decisions.AdoptionView)
 @click.argument("pipeline", shell_complete=options.complete_pipelines)
 @click.argument("topic", shell_complete=options.complete_topics)
 @options.reason
@@ -135,7 +133,7 @@ def adopt(
         tally topics adopt error_log alog --start latest --reason 'moved cluster' --yes
     """
     out = app.out
-    view = generations.preview_adoption(app.context, pipeline, topic, start=start, reason=reason)
+    view = decisions.preview_adoption(app.context, pipeline, topic, start=start, reason=reason)
     out.line(f"{topic} with the id {view.topic_id} on cluster {view.cluster_id}")
     rows = [[f"{topic}/{begin.partition}", str(begin.offset)] for begin in view.partitions]
     out.table(["PARTITION", BEGINS], rows, numbers=[BEGINS])
@@ -148,14 +146,14 @@ def adopt(
         out.line("this id was followed before: counting resumes where it stopped")
     if not dry_run:
         app.confirm(f"Follow {topic} with the id {view.topic_id} from now on?", yes=yes)
-        view = generations.adopt(app.context, view, reason=reason)
+        view = decisions.adopt(app.context, view, reason=reason)
     out.document(view)
     offsets = sum(one.range.offsets for one in view.lost)
     accepted = f"; {plural(offsets, 'offset')} accepted as lost" if offsets else ""
     out.line(f"{topic} {'is' if view.adopted else 'would be'} adopted{accepted}")
 
 
-@command(document=abandoning.AbandonedView)
+@command(document=decisions.AbandonedView)
 @options.batch
 @options.reason
 @options.dry_run
@@ -170,7 +168,7 @@ def abandon(app: App, batch_id: int, reason: str, dry_run: bool) -> None:
         tally abandon 42 --reason 'planned against the wrong cluster' --dry-run
         tally abandon 42 --reason 'planned against the wrong cluster'
     """
-    view = abandoning.abandon(app.context, batch_id, reason=reason, dry_run=dry_run)
+    view = decisions.abandon(app.context, batch_id, reason=reason, dry_run=dry_run)
     app.out.document(view)
     for r in view.ranges:
         app.out.line(str(r))

@@ -12,16 +12,16 @@ from tally.cli.output import Meter, moment, number, sums
 from tally.cli.replay_preview import question, show_preview
 from tally.cli.replay_selector import Selected, options_given, read_request, selector_options
 from tally.cli.session import shared_session
-from tally.counting.outcomes import RanView
+from tally.counting.batch import Ran
 from tally.errors import DataLossError, FencedError, TallyError, UsageError
 from tally.formatting import plural
 from tally.ledger import replacements, replays
-from tally.maintenance.abandon import cancel_replay
+from tally.maintenance.decisions import cancel_replay
 from tally.model import ReplayState
 from tally.planning.replay_request import Request
 from tally.replay import run as use_case
-from tally.replay.preview_view import PreviewView, preview
-from tally.replay.record import request_shown
+from tally.replay.preview import Preview, preview
+from tally.replay.record import request_replay
 from tally.views import ErrorView, view_of
 
 OPEN_REPLAYS_LOOKED_FOR = 100
@@ -38,13 +38,13 @@ class ReplayDocument:
 
     dry_run: bool = False
     """Whether nothing was changed."""
-    preview: PreviewView | None = None
+    preview: Preview | None = None
     """The preview that was shown before the replay was requested."""
     replay_id: int | None = None
     """The ledger's key."""
     replay: replays.ReplayRecord | None = None
     """The replay as the ledger has it now."""
-    batches: tuple[RanView, ...] = ()
+    batches: tuple[Ran, ...] = ()
     """The batches that this call has counted."""
     changes: replacements.Changes | None = None
     """What the replay has changed in the result."""
@@ -136,7 +136,7 @@ def _start(
         return
     app.confirm(question(shown), yes=yes)
     try:
-        requested = request_shown(
+        requested = request_replay(
             app.context,
             shown.pipeline,
             request=shown.request,
@@ -189,13 +189,13 @@ def _resume(app: App, replay_id: int, *, dry_run: bool) -> None:
 
 
 def _cancel(app: App, replay_id: int, reason: str | None, *, dry_run: bool) -> None:
-    view = cancel_replay(app.context, replay_id, reason=_needed(reason), dry_run=dry_run)
-    replay = view_of(replays.ReplayRecord, view)
+    why = _needed(reason)
+    replay, abandoned = cancel_replay(app.context, replay_id, reason=why, dry_run=dry_run)
     app.out.document(ReplayDocument(dry_run=dry_run, replay_id=replay_id, replay=replay))
     verb = "would be" if dry_run else "is"
     app.out.line(
-        f"replay {replay_id} of {view.pipeline} {verb} cancelled: "
-        f"{plural(len(view.abandoned), 'batch')} abandoned, {number(view.committed)} committed "
+        f"replay {replay_id} of {replay.pipeline} {verb} cancelled: "
+        f"{plural(len(abandoned), 'batch')} abandoned, {number(replay.committed)} committed "
         "before"
     )
 
@@ -218,15 +218,15 @@ def _progress(replay: replays.ReplayRecord) -> str:
     return f"{number(replay.committed)} of {plural(replay.batches, 'batch')} committed"
 
 
-def count_to_the_end(app: App, replay_id: int, preview: PreviewView | None = None) -> None:
+def count_to_the_end(app: App, replay_id: int, preview: Preview | None = None) -> None:
     """Run the planned batches of a replay, one after another; when it stops, say how to resume it.
 
     Raises:
         UnknownReplayError: The ledger has no replay with this id.
-        TallyError: As :func:`tally.replay.run.resume_replay`.
+        TallyError: As :func:`tally.replay.run.run_replay`.
         KeyboardInterrupt: The operator has stopped it.
     """
-    done: list[RanView] = []
+    done: list[Ran] = []
     found: dict[str, Any] = {"replay_id": replay_id, "preview": preview}
     try:
         with app.out.progress("reprocessing", "offsets") as meter:
@@ -246,23 +246,22 @@ def count_to_the_end(app: App, replay_id: int, preview: PreviewView | None = Non
 
 
 def _count(
-    app: App, replay: replays.ReplayRecord, meter: Meter, done: list[RanView]
+    app: App, replay: replays.ReplayRecord, meter: Meter, done: list[Ran]
 ) -> use_case.ReplayOutcome:
     def show_progress(read: int = 0, _: int = 0) -> None:
         offsets = replay.offsets_committed + sum(ran.offsets for ran in done) + read
         # A batch that had to be replanned may be wider than it was.
         meter.update(offsets, max(offsets, replay.offsets))
 
-    def tell(ran: RanView) -> None:
-        done.append(ran)
-        app.out.note(batch_line(ran, replay.committed + len(done), replay.batches))
-        show_progress()
-
     with shared_session(app, show_progress) as ctx:
-        return use_case.resume_replay(ctx, replay.replay_id, on_batch=tell)
+        for ran in use_case.run_replay(ctx, replay.replay_id):
+            done.append(ran)
+            app.out.note(batch_line(ran, replay.committed + len(done), replay.batches))
+            show_progress()
+        return use_case.replay_outcome(ctx, replay.replay_id)
 
 
-def batch_line(ran: RanView, position: int, batches: int) -> str:
+def batch_line(ran: Ran, position: int, batches: int) -> str:
     """The outcome of one batch."""
     where = f"batch {ran.batch_id} ({position} of {max(position, batches)})"
     if ran.committed_before:
@@ -272,7 +271,7 @@ def batch_line(ran: RanView, position: int, batches: int) -> str:
     return f"{where} is committed: {shown}{more}: {sums(ran)}, {ran.seconds:.1f} s"
 
 
-def summary(replay: use_case.ReplayOutcome, done: list[RanView]) -> list[str]:
+def summary(replay: use_case.ReplayOutcome, done: list[Ran]) -> list[str]:
     """The replay's state, what this call has read for it, and what it has changed in the result."""
     read = f"; read now: {sums(*done)}" if done else ""
     if replay.changes is None:

@@ -7,8 +7,9 @@ from typing import Final
 from tally.cli.output import Output, number
 from tally.formatting import ABSENT, plural
 from tally.model import OffsetRange
+from tally.planning.replay import Held
 from tally.reading.columns import PLACE, SPAN, TEXT, Column
-from tally.replay.preview_view import HeldView, PreviewView
+from tally.replay.preview import Preview
 
 ROWS_SHOWN: Final = 50
 RANGES_TOLD_APART: Final = 3
@@ -20,7 +21,7 @@ REFUSAL: Final = (
 )
 
 
-def show_preview(out: Output, preview: PreviewView) -> None:
+def show_preview(out: Output, preview: Preview) -> None:
     """Write the preview to stdout: what is read per partition, then the totals."""
     out.line(f"{preview.pipeline}: {preview.request}")
     if refusals := preview.refusals:
@@ -36,7 +37,7 @@ def show_preview(out: Output, preview: PreviewView) -> None:
         out.line(f"{'note':16}{note}")
 
 
-def question(preview: PreviewView) -> str:
+def question(preview: Preview) -> str:
     """The question to the operator: how many offsets to count, how many segments to replace."""
     replaced = preview.segments_replaced
     if not replaced:
@@ -47,7 +48,7 @@ def question(preview: PreviewView) -> str:
     )
 
 
-def _show_ranges(out: Output, preview: PreviewView) -> None:
+def _show_ranges(out: Output, preview: Preview) -> None:
     # Ranges of seven digits fit into 80 columns; a column that would be empty is left out.
     numbers = ["SEGMENTS", *(["NEVER COUNTED"] if preview.never_counted else [])]
     rows = []
@@ -67,5 +68,5 @@ def _spans(ranges: Sequence[OffsetRange]) -> list[str]:
     return [r.span for r in ranges]
 
 
-def _held(held: HeldView | None) -> str:
+def _held(held: Held | None) -> str:
     return ABSENT if held is None else held.span

@@ -4,8 +4,9 @@
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from tally.aggregates.counts import CountRequest, Counts
 from tally.config.names import mirror_group
@@ -31,22 +32,81 @@ from tally.model import (
 from tally.mysql.transactions import Transaction
 from tally.planning.ingest import overtaken
 from tally.planning.serving import is_of_generation
+from tally.views import CountedRange, view_of
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ran:
-    """The outcome of a batch."""
+    """The outcome of a batch that was run."""
 
-    batch: Batch
-    """The batch as it was claimed; as the ledger has it when it was committed before."""
-    committed: bool
-    """Whether this call committed it; False when it was committed before."""
-    totals: dict[TopicPartition, SegmentTotals]
-    """What each range held; empty when it was committed before."""
+    batch_id: int
+    """The ledger's key."""
+    pipeline: str
+    """The pipeline."""
+    attempt: int
+    """The attempt that counted it."""
+    claimed_by: str | None
+    """Who began that attempt."""
+    committed_before: bool
+    """Whether another call has committed it; then the ranges have no counts."""
     seconds: float
-    """From the claim to the commit."""
+    """Seconds from the claim to the commit."""
+    ranges: tuple[CountedRange, ...]
+    """The ranges that it read, with their counts."""
+
+    @classmethod
+    def of(
+        cls, batch: Batch, totals: Mapping[TopicPartition, SegmentTotals] | None, seconds: float = 0
+    ) -> Self:
+        """The outcome of a batch with what each range held; None where another call committed."""
+        found = totals or {}
+        return view_of(
+            cls,
+            batch,
+            committed_before=totals is None,
+            seconds=round(seconds, 3),
+            ranges=tuple(
+                CountedRange(range=s.range, totals=found.get(s.range.partition))
+                for s in batch.segments
+            ),
+        )
+
+    @property
+    def committed(self) -> bool:
+        """Whether this call has committed it."""
+        return not self.committed_before
+
+    @property
+    def before(self) -> str:
+        """That it was committed before, and by whom."""
+        return f"was committed before, by attempt {self.attempt} of {self.claimed_by}"
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets it spans."""
+        return sum(r.range.offsets for r in self.ranges)
+
+    @property
+    def records(self) -> int:
+        """Records that this run has read."""
+        return sum(r.totals.records for r in self.ranges if r.totals)
+
+    @property
+    def matched(self) -> int:
+        """Lines that this run has counted."""
+        return sum(r.totals.matched for r in self.ranges if r.totals)
+
+    @property
+    def malformed(self) -> int:
+        """Records among them that could not be understood."""
+        return sum(r.totals.malformed for r in self.ranges if r.totals)
+
+    @property
+    def continuations(self) -> int:
+        """Records among them that begin no line and were left out."""
+        return sum(r.totals.continuations or 0 for r in self.ranges if r.totals)
 
 
 def run_batch(ctx: Context, batch_id: int) -> Ran:
@@ -68,16 +128,23 @@ def run_batch(ctx: Context, batch_id: int) -> Ran:
     batch = ctx.database.run(lambda tx: batches.claim(tx, batch_id, ctx.requester.name))
     pipeline = ctx.settings.pipeline(batch.pipeline)
     if batch.state is BatchState.COMMITTED:
-        return Ran(batch=batch, committed=False, totals={}, seconds=0.0)
-
+        return Ran.of(batch, None)
     try:
-        return _count_and_commit(ctx, batch, pipeline, begun)
+        request = count_request(ctx, batch)
+        with ctx.open_reader() as reader, reader.count(request) as counts:
+            committed = commit_counts(ctx, batch, counts)
+            seconds, totals = ctx.clock.monotonic() - begun, counts.totals
     except BaseException as error:
-        end_attempt(ctx, batch, pipeline, error)
+        end_attempt(ctx, batch, error)
         raise
+    if not committed:
+        return ran_by_another(ctx, batch, seconds)
+    if batch.kind is BatchKind.INGEST:
+        mirror_offsets(ctx, pipeline.name, request.ranges)
+    return Ran.of(batch, totals, seconds)
 
 
-def end_attempt(ctx: Context, batch: Batch, pipeline: Pipeline, error: BaseException) -> None:
+def end_attempt(ctx: Context, batch: Batch, error: BaseException) -> None:
     """Record that an attempt has failed, so that the next plan need not wait; best effort.
 
     Where offsets hold no record, an ingest batch is abandoned and its partitions with holes are
@@ -86,7 +153,6 @@ def end_attempt(ctx: Context, batch: Batch, pipeline: Pipeline, error: BaseExcep
     Args:
         ctx: What is needed from outside.
         batch: The batch as it was claimed.
-        pipeline: Its settings.
         error: Why it was not committed.
     """
     if isinstance(error, DataLossError) and batch.kind is not BatchKind.INGEST:
@@ -95,15 +161,14 @@ def end_attempt(ctx: Context, batch: Batch, pipeline: Pipeline, error: BaseExcep
             f"give it up, what was counted stays: tally abandon {batch.batch_id} --reason '…'"
         )
     elif isinstance(error, RecordsMissingError):
-        _block_missing(ctx, batch, pipeline, error)
+        _block_missing(ctx, batch, error)
         return
     _release(ctx, batch)
 
 
-def _block_missing(
-    ctx: Context, batch: Batch, pipeline: Pipeline, error: RecordsMissingError
-) -> None:
+def _block_missing(ctx: Context, batch: Batch, error: RecordsMissingError) -> None:
     """Abandon the batch and record its ranges with holes as losses, so that the others are read."""
+    pipeline = ctx.settings.pipeline(batch.pipeline)
 
     def work(tx: Transaction) -> None:
         positions.lock_pipeline(tx, pipeline.name, pipeline.table)
@@ -128,28 +193,15 @@ def _block_missing(
         log.warning("batch_not_abandoned", extra={"batch": batch.batch_id, "cause": failure.what})
 
 
-def _count_and_commit(ctx: Context, batch: Batch, pipeline: Pipeline, begun: float) -> Ran:
-    request = count_request(ctx, batch, pipeline)
-    with ctx.open_reader() as reader, reader.count(request) as counts:
-        committed = commit_counts(ctx, batch, pipeline, counts)
-        seconds = ctx.clock.monotonic() - begun
-        totals = counts.totals
-    if not committed:
-        return ran_by_another(ctx, batch, seconds)
-    if batch.kind is BatchKind.INGEST:
-        mirror_offsets(ctx, pipeline.name, request.ranges)
-    return Ran(batch=batch, committed=True, totals=totals, seconds=seconds)
-
-
 def ran_by_another(ctx: Context, batch: Batch, seconds: float) -> Ran:
     """The outcome of a batch that the attempt has committed which overtook this one."""
     with ctx.database.transaction(read_only=True) as tx:
-        ledgers = batches.find_batch(tx, batch.batch_id)
-    return Ran(batch=ledgers, committed=False, totals={}, seconds=seconds)
+        return Ran.of(batches.find_batch(tx, batch.batch_id), None, seconds)
 
 
-def count_request(ctx: Context, batch: Batch, pipeline: Pipeline) -> CountRequest:
+def count_request(ctx: Context, batch: Batch) -> CountRequest:
     """What is read for a claimed batch."""
+    pipeline = ctx.settings.pipeline(batch.pipeline)
     return CountRequest(
         pipeline=pipeline,
         ranges=[segment.range for segment in batch.segments],
@@ -158,13 +210,12 @@ def count_request(ctx: Context, batch: Batch, pipeline: Pipeline) -> CountReques
     )
 
 
-def commit_counts(ctx: Context, batch: Batch, pipeline: Pipeline, counts: Counts) -> bool:
+def commit_counts(ctx: Context, batch: Batch, counts: Counts) -> bool:
     """Check what was read of a batch against Kafka and the ledger, and commit it.
 
     Args:
         ctx: What is needed from outside; no reader is.
         batch: The batch as it was claimed.
-        pipeline: Its settings.
         counts: What was found in all of its ranges, checked against them.
 
     Returns:
@@ -174,10 +225,10 @@ def commit_counts(ctx: Context, batch: Batch, pipeline: Pipeline, counts: Counts
         TallyError: As :func:`run_batch`; nothing was committed.
     """
     read_at = ctx.clock.now()
-    check_still_served(ctx, pipeline, batch)
-    check_no_record_lost(ctx, batch, pipeline, counts.totals)
-    check_understood(ctx, pipeline, batch, counts)
-    return commit_once(ctx, batch, pipeline, counts, read_at)
+    check_still_served(ctx, batch)
+    check_no_record_lost(ctx, batch, counts.totals)
+    check_understood(ctx, batch, counts)
+    return commit_once(ctx, batch, counts, read_at)
 
 
 def _rows_before(ctx: Context, batch: Batch, pipeline: Pipeline) -> int:

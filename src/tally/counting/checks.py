@@ -21,7 +21,7 @@ ENOUGH_RECORDS: Final = 1_000
 """A share of fewer records says little: no batch is stopped for it, and no rule is trusted."""
 
 
-def check_understood(ctx: Context, pipeline: Pipeline, batch: Batch, counts: Counts) -> None:
+def check_understood(ctx: Context, batch: Batch, counts: Counts) -> None:
     """Raise if most of a batch is malformed and its rule has not yet proven itself.
 
     Records that begin no line, where the pipeline leaves them out, say nothing about the others;
@@ -36,6 +36,7 @@ def check_understood(ctx: Context, pipeline: Pipeline, batch: Batch, counts: Cou
     Raises:
         MalformedFloodError: With the share; nothing is committed.
     """
+    pipeline = ctx.settings.pipeline(batch.pipeline)
     records = sum(total.records for total in counts.totals.values())
     read = Understood(
         records=records,
@@ -81,7 +82,7 @@ def _is_trusted(tx: Transaction, pipeline: Pipeline, batch: Batch, read: Underst
     return sound >= ENOUGH_RECORDS
 
 
-def check_still_served(ctx: Context, pipeline: Pipeline, batch: Batch) -> None:
+def check_still_served(ctx: Context, batch: Batch) -> None:
     """Raise unless Kafka still serves the topics and ranges that were planned.
 
     Called after the read. A topic id that is unchanged now was unchanged during the read, because
@@ -92,6 +93,7 @@ def check_still_served(ctx: Context, pipeline: Pipeline, batch: Batch) -> None:
     Raises:
         DataLossError: The topic was created again, or a sparse range is no longer held.
     """
+    pipeline = ctx.settings.pipeline(batch.pipeline)
     topics = sorted({segment.range.partition.topic for segment in batch.segments})
     for tries_left in reversed(range(ctx.patience.doubt_tries)):
         snapshot = ctx.kafka.snapshot(topics, read_committed=pipeline.reads_committed)
@@ -107,10 +109,7 @@ def check_still_served(ctx: Context, pipeline: Pipeline, batch: Batch) -> None:
 
 
 def check_no_record_lost(
-    ctx: Context,
-    batch: Batch,
-    pipeline: Pipeline,
-    totals: Mapping[TopicPartition, SegmentTotals],
+    ctx: Context, batch: Batch, totals: Mapping[TopicPartition, SegmentTotals]
 ) -> None:
     """Raise unless a replay has read at least the records that its replaced segments counted.
 
@@ -129,14 +128,15 @@ def check_no_record_lost(
         if segment.records_replaced > 0
         and read - (segment.range.offsets - segment.offsets_replaced) < segment.records_replaced
     ]
-    if fewer and not _leaves_out_aborted(ctx, batch, pipeline):
+    if fewer and not _leaves_out_aborted(ctx, batch):
         raise DataLossError(
             f"batch {batch.batch_id}: Kafka holds less than what it would replace: "
             + "; ".join(fewer)
         )
 
 
-def _leaves_out_aborted(ctx: Context, batch: Batch, pipeline: Pipeline) -> bool:
+def _leaves_out_aborted(ctx: Context, batch: Batch) -> bool:
+    pipeline = ctx.settings.pipeline(batch.pipeline)
     if not pipeline.reads_committed:
         return False
     rights = ctx.kafka.rights({segment.range.partition.topic for segment in batch.segments})

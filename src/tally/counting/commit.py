@@ -16,22 +16,9 @@ from tally.context import Context
 from tally.deliveries.contract import Delivery
 from tally.deliveries.kept_lines import delivery_of
 from tally.errors import SchemaError
+from tally.ledger import commit as steps
+from tally.ledger import contributions
 from tally.ledger.batches import find_batch, settle_replay
-from tally.ledger.commit import (
-    check_written,
-    lock_attempt,
-    mark_committed,
-    mark_live,
-    move_offsets,
-    supersede,
-)
-from tally.ledger.contributions import (
-    add_to_result,
-    insert_contributions,
-    rows_of,
-    surplus,
-    take_from_result,
-)
 from tally.ledger.dead_letters import replace_dead_letters
 from tally.ledger.line_sets import check_lines
 from tally.ledger.tables import Tables, check_tables, tables_of
@@ -43,15 +30,14 @@ ROWS_WATCHED: Final = 8
 
 
 def commit_once(
-    ctx: Context, batch: Batch, pipeline: Pipeline, counts: Counts, read_at: datetime | None = None
+    ctx: Context, batch: Batch, counts: Counts, read_at: datetime | None = None
 ) -> bool:
     """Commit the batch; when the answer to COMMIT is lost, ask the ledger whether it was applied.
 
     Args:
         ctx: What is needed from outside.
         batch: The batch as it was claimed.
-        pipeline: Its settings.
-        counts: What was read, already checked against the plan.
+        counts: What was read, already checked.
         read_at: When the read had ended, in UTC; None where that is not known.
 
     Returns:
@@ -64,10 +50,10 @@ def commit_once(
         OutcomeUnknownError: The ledger could not be asked in time.
         TallyError: As :func:`commit_in`.
     """
-    delivery = delivery_of(ctx, pipeline)
+    delivery = delivery_of(ctx, ctx.settings.pipeline(batch.pipeline))
 
     def ask(tx: Transaction) -> bool | None:
-        if lock_attempt(tx, batch):
+        if steps.lock_attempt(tx, batch):
             return None  # it was rolled back, and the batch is still ours
         # False when another attempt has committed it since.
         return find_batch(tx, batch.batch_id).claim == batch.claim
@@ -113,7 +99,7 @@ def commit_in(
         DataLossError: What is about to be committed does not add up. Nothing is changed by any.
     """
     # 1
-    if not lock_attempt(tx, batch):
+    if not steps.lock_attempt(tx, batch):
         return False
     pipeline = delivery.pipeline
     tables = tables_of(tx, batch.pipeline)
@@ -121,23 +107,23 @@ def commit_in(
     check_lines(tx, tables, pipeline)
     rows = _rows(batch, pipeline, tables, counts)
     watched = list(islice(rows, ROWS_WATCHED))
-    before = surplus(tx, tables, batch.pipeline, watched)
+    before = contributions.surplus(tx, tables, batch.pipeline, watched)
     # 2
     if batch.kind is BatchKind.INGEST:
-        move_offsets(tx, batch)
+        steps.move_offsets(tx, batch)
     else:
-        supersede(tx, batch)
+        steps.supersede(tx, batch)
     # 3
-    insert_contributions(tx, tables, chain(watched, rows))
-    add_to_result(tx, tables, batch.batch_id)
+    contributions.insert_contributions(tx, tables, chain(watched, rows))
+    contributions.add_to_result(tx, tables, batch.batch_id)
     if batch.kind is BatchKind.REPLAY:
-        take_from_result(tx, tables, batch.batch_id)
+        contributions.take_from_result(tx, tables, batch.batch_id)
     # 4
     replace_dead_letters(tx, batch, counts.dead_letters)
     # 5
-    mark_live(tx, batch, counts.totals)
-    check_written(tx, tables, batch.batch_id)
-    if surplus(tx, tables, batch.pipeline, watched) != before:
+    steps.mark_live(tx, batch, counts.totals)
+    steps.check_written(tx, tables, batch.batch_id)
+    if contributions.surplus(tx, tables, batch.pipeline, watched) != before:
         raise SchemaError(
             f"batch {batch.batch_id}: {tables.result} gains other sums than were counted: "
             "something else, such as a trigger, changes what is written into it",
@@ -145,7 +131,7 @@ def commit_in(
             "MySQL; nothing was committed, and the next run counts",
         )
     delivery.commit(tx, batch, counts)
-    mark_committed(
+    steps.mark_committed(
         tx,
         batch,
         delivery.ctx.requester.version,
@@ -160,5 +146,6 @@ def commit_in(
 
 def _rows(batch: Batch, pipeline: Pipeline, tables: Tables, counts: Counts) -> Iterator[Parameters]:
     segment_ids = {s.range.partition: s.segment_id for s in batch.segments}
-    for counted, key, sums in rows_of(tables, Aggregate.of(pipeline), counts.contributions):
+    aggregate = Aggregate.of(pipeline)
+    for counted, key, sums in contributions.rows_of(tables, aggregate, counts.contributions):
         yield (segment_ids[counted.partition], *key, *sums)

@@ -9,11 +9,12 @@ the batch.
 import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from tally import __version__
+from tally import __version__, errors
 from tally.aggregates.counts import CountRequest, Counts
+from tally.config.pipeline import Pipeline
 from tally.context import Context, OpenContext
 from tally.counting.batch import (
     Ran,
@@ -24,28 +25,14 @@ from tally.counting.batch import (
     ran_by_another,
 )
 from tally.deliveries.kept_lines import delivery_of
-from tally.errors import (
-    OperatorError,
-    OutcomeUnknownError,
-    PackageMissingError,
-    RetryableError,
-    TallyError,
-    UsageError,
-)
+from tally.errors import TallyError
 from tally.ledger import batches
 from tally.ledger.batches import Requester, abandoned_error
 from tally.ledger.records import segments_of
 from tally.model import Batch, BatchKind, BatchState, SegmentTotals, TopicPartition
 
-
-@dataclass(frozen=True, slots=True)
-class Outcomes:
-    """What became of some batches."""
-
-    done: list[Ran] = field(default_factory=list)
-    """Those that are committed."""
-    failed: dict[int, TallyError] = field(default_factory=dict)
-    """Why others are not, by batch id."""
+Outcomes = dict[int, Ran | TallyError]
+"""What became of some batches, by their ids: an error where one is not committed."""
 
 
 def worst_of(failed: Mapping[int, TallyError]) -> TallyError:
@@ -61,9 +48,9 @@ def worst_of(failed: Mapping[int, TallyError]) -> TallyError:
 
 def _severity(error: TallyError) -> int:
     """Higher where waiting helps less."""
-    if isinstance(error, OperatorError | UsageError):
+    if isinstance(error, errors.OperatorError | errors.UsageError):
         return 2
-    return 0 if isinstance(error, RetryableError | OutcomeUnknownError) else 1
+    return 0 if isinstance(error, errors.RetryableError | errors.OutcomeUnknownError) else 1
 
 
 def run_partitions(ctx: Context, batch_ids: Sequence[int]) -> Outcomes:
@@ -73,7 +60,7 @@ def run_partitions(ctx: Context, batch_ids: Sequence[int]) -> Outcomes:
     with a record that it cannot read, each batch that is left gets a job of its own.
 
     Args:
-        ctx: What is needed from outside, also in other processes (:attr:`Context.elsewhere`).
+        ctx: What is needed from outside, also in other processes (:attr:`Context.in_task`).
         batch_ids: Batches of one pipeline, of different partitions.
 
     Raises:
@@ -82,77 +69,82 @@ def run_partitions(ctx: Context, batch_ids: Sequence[int]) -> Outcomes:
     """
     begun = ctx.clock.monotonic()
     claimed = ctx.database.run(lambda tx: batches.claim_all(tx, batch_ids, ctx.requester.name))
-    outcomes = Outcomes()
-    todo = [b for b in claimed if b.state is BatchState.PLANNED]
+    pipeline = ctx.settings.pipeline(claimed[0].pipeline)
+    outcomes: Outcomes = {}
     for batch in claimed:
         if batch.state is BatchState.COMMITTED:
-            outcomes.done.append(Ran(batch=batch, committed=False, totals={}, seconds=0.0))
+            outcomes[batch.batch_id] = Ran.of(batch, None)
         elif batch.state is BatchState.ABANDONED:
             with ctx.database.transaction(read_only=True) as tx:
-                outcomes.failed[batch.batch_id] = abandoned_error(tx, batch.batch_id)
+                outcomes[batch.batch_id] = abandoned_error(tx, batch.batch_id)
     try:
-        if todo:
-            _count(ctx, todo, outcomes, begun)
-    except TallyError:
-        _show(ctx, claimed)  # what other partitions have committed
-        raise
-    _show(ctx, claimed)
-    _mirror(ctx, outcomes.done)
+        if todo := [batch for batch in claimed if batch.state is BatchState.PLANNED]:
+            outcomes |= _count(ctx, pipeline, todo, begun)
+    finally:
+        delivery_of(ctx, pipeline).show_soon()  # also what other partitions have committed
+    moved = [
+        segment.range
+        for batch in claimed
+        for segment in batch.segments
+        if batch.kind is BatchKind.INGEST and _has_committed(outcomes[batch.batch_id])
+    ]
+    if moved:
+        mirror_offsets(ctx, pipeline.name, moved)
     return outcomes
 
 
-def _count(ctx: Context, todo: Sequence[Batch], outcomes: Outcomes, begun: float) -> None:
-    pipeline = ctx.settings.pipeline(todo[0].pipeline)
-    outcome_of: list[tuple[Batch, Any]]
+def _has_committed(outcome: Ran | TallyError) -> bool:
+    return isinstance(outcome, Ran) and outcome.committed
+
+
+def _count(ctx: Context, pipeline: Pipeline, todo: Sequence[Batch], begun: float) -> Outcomes:
+    """Count claimed batches in one job, or each in one of its own."""
     try:
-        requests = [count_request(ctx, batch, pipeline) for batch in todo]
-        with ctx.open_reader() as reader:
-            commit = _CommitInTask.of(ctx)
-            keep = delivery_of(ctx, pipeline).open_set
-            found = list(reader.count_each(requests, commit, keep))
-        outcome_of = [(_batch_of(request), outcome) for request, outcome in found]
-    except OperatorError as error:
+        found = _count_in_tasks(ctx, pipeline, todo)
+    except errors.OperatorError as error:
         if len(todo) > 1:  # it may be of one partition alone
-            _count_alone(ctx, todo, outcomes, begun)
-            return
-        outcome_of = [(todo[0], error)]
+            return _count_alone(ctx, pipeline, todo, begun)
+        found = [(todo[0], error)]
     except BaseException as error:
         for batch in todo:
-            end_attempt(ctx, batch, pipeline, copy.copy(error))
+            end_attempt(ctx, batch, copy.copy(error))
         raise
-    for batch, outcome in outcome_of:
+    outcomes: Outcomes = {}
+    for batch, outcome in found:
         seconds = ctx.clock.monotonic() - begun
         totals = _committed(ctx, batch) if isinstance(outcome, TallyError) else outcome
         if totals is not None:
-            ran = Ran(batch=batch, committed=True, totals=totals, seconds=seconds)
-            outcomes.done.append(ran)
+            outcomes[batch.batch_id] = Ran.of(batch, totals, seconds)
         elif isinstance(outcome, TallyError):
-            end_attempt(ctx, batch, pipeline, outcome)
-            outcomes.failed[batch.batch_id] = outcome
+            end_attempt(ctx, batch, outcome)
+            outcomes[batch.batch_id] = outcome
         else:
-            outcomes.done.append(ran_by_another(ctx, batch, seconds))
+            outcomes[batch.batch_id] = ran_by_another(ctx, batch, seconds)
+    return outcomes
 
 
-def _count_alone(ctx: Context, todo: Sequence[Batch], outcomes: Outcomes, begun: float) -> None:
+def _count_in_tasks(
+    ctx: Context, pipeline: Pipeline, todo: Sequence[Batch]
+) -> list[tuple[Batch, Any]]:
+    """What each batch's task has returned, or the error that it has raised."""
+    requests = [count_request(ctx, batch) for batch in todo]
+    commit = partial(commit_in_task, ctx.in_task, ctx.requester, __version__)
+    with ctx.open_reader() as reader:
+        found = list(reader.count_each(requests, commit, delivery_of(ctx, pipeline).open_set))
+    return [(_batch_of(request), outcome) for request, outcome in found]
+
+
+def _count_alone(ctx: Context, pipeline: Pipeline, todo: Sequence[Batch], begun: float) -> Outcomes:
     """Count each batch in a job of its own; what none is begun for any more is released."""
+    outcomes: Outcomes = {}
     for at, batch in enumerate(todo, start=1):
         try:
-            _count(ctx, [batch], outcomes, begun)
+            outcomes |= _count(ctx, pipeline, [batch], begun)
         except BaseException as error:
             for left in todo[at:]:
-                end_attempt(ctx, left, ctx.settings.pipeline(left.pipeline), copy.copy(error))
+                end_attempt(ctx, left, copy.copy(error))
             raise
-
-
-def _show(ctx: Context, claimed: Sequence[Batch]) -> None:
-    for name in {batch.pipeline for batch in claimed}:
-        delivery_of(ctx, ctx.settings.pipeline(name)).show_soon()
-
-
-def _mirror(ctx: Context, done: Sequence[Ran]) -> None:
-    moved = [ran.batch for ran in done if ran.committed and ran.batch.kind is BatchKind.INGEST]
-    if moved:
-        mirror_offsets(ctx, moved[0].pipeline, [s.range for b in moved for s in b.segments])
+    return outcomes
 
 
 def _committed(ctx: Context, batch: Batch) -> dict[TopicPartition, SegmentTotals] | None:
@@ -168,35 +160,37 @@ def _committed(ctx: Context, batch: Batch) -> dict[TopicPartition, SegmentTotals
     return {s.range.partition: s.totals for s in segments if s.totals is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class _CommitInTask:
-    """Commits a batch from the Spark task that has read its range; picklable."""
+def commit_in_task(
+    open_context: OpenContext,
+    requester: Requester,
+    version: str,
+    request: CountRequest,
+    counts: Counts,
+) -> dict[TopicPartition, SegmentTotals] | None:
+    """Commit a batch from the Spark task that has read its range.
 
-    open_context: OpenContext
-    requester: Requester
-    version: str
-    """Of the driver's Tally."""
+    Args:
+        open_context: Makes a context in the executor.
+        requester: Who runs the batch.
+        version: Of the driver's Tally.
+        request: What was read.
+        counts: What was found.
 
-    @classmethod
-    def of(cls, ctx: Context) -> "_CommitInTask":
-        return cls(open_context=ctx.in_task, requester=ctx.requester, version=__version__)
-
-    def __call__(
-        self, request: CountRequest, counts: Counts
-    ) -> dict[TopicPartition, SegmentTotals] | None:
-        """The totals when this attempt has committed the batch; None when another one has."""
-        if self.version != __version__:
-            raise PackageMissingError(
-                f"the Python of Spark's executors has Tally {__version__}, and the driver's has "
-                f"{self.version}",
-                next_step="install the same version in both (PYSPARK_PYTHON names the executors'), "
-                "and restart a Spark Connect server that was started before",
-            )
-        ctx = dataclasses.replace(self.open_context(), requester=self.requester)
-        batch = _batch_of(request)
-        if commit_counts(ctx, batch, request.pipeline, counts):
-            return counts.totals
-        return _committed(ctx, batch)
+    Returns:
+        The totals when this attempt has committed the batch; None when another one has.
+    """
+    if version != __version__:
+        raise errors.PackageMissingError(
+            f"the Python of Spark's executors has Tally {__version__}, and the driver's has "
+            f"{version}",
+            next_step="install the same version in both (PYSPARK_PYTHON names the executors'), "
+            "and restart a Spark Connect server that was started before",
+        )
+    ctx = dataclasses.replace(open_context(), requester=requester)
+    batch = _batch_of(request)
+    if commit_counts(ctx, batch, counts):
+        return counts.totals
+    return _committed(ctx, batch)
 
 
 def _batch_of(request: CountRequest) -> Batch:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Self
 
 from tally.config.names import mirror_group
 from tally.config.pipeline import Pipeline
@@ -25,16 +26,44 @@ from tally.model import (
     TopicPartition,
 )
 from tally.mysql.transactions import Transaction
+from tally.planning import ingest
 from tally.planning.blocks import Block, blocked_error
-from tally.planning.ingest import (
-    beside,
-    first_offsets,
-    overtaken,
-    plan_ingest,
-    unreadable,
-)
+from tally.views import view_of
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedBatch:
+    """A planned batch with its ranges."""
+
+    batch_id: int | None
+    """The ledger's key; null for a batch that a dry run would plan."""
+    pipeline: str
+    """The pipeline."""
+    kind: BatchKind
+    """``ingest``."""
+    state: BatchState
+    """``planned``."""
+    attempt: int
+    """How many attempts have claimed it."""
+    planned_at: datetime
+    """When its ranges were fixed."""
+    offsets: int
+    """How many offsets it spans."""
+    ranges: tuple[OffsetRange, ...]
+    """What it reads."""
+
+    @classmethod
+    def of(cls, batch: Batch, *, is_written: bool) -> Self:
+        """The batch, with its id where that is valid."""
+        return view_of(
+            cls,
+            batch,
+            batch_id=batch.batch_id if is_written else None,
+            offsets=batch.offsets,
+            ranges=tuple(segment.range for segment in batch.segments),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,26 +72,67 @@ class Planned:
 
     pipeline: str
     """The pipeline."""
-    batches: tuple[Batch, ...]
-    """What is to be run: at most one batch, or one of each partition; none when nothing is new."""
+    dry_run: bool
+    """Whether nothing was changed."""
+    batches: tuple[PlannedBatch, ...]
+    """What is to be run: one batch, or with `delivery = "partition"` one of each partition; empty
+    when nothing is new."""
     resumed: bool
-    """Whether one of them was planned before and is resumed."""
+    """Whether one of them was planned before."""
+    abandoned: tuple[str, ...]
+    """Why an open batch was abandoned; empty when none was."""
     blocks: tuple[Block, ...]
     """What is not read, and why."""
-    new_ids: tuple[int, ...] = ()
-    """Those of them that were planned now."""
-    abandoned: tuple[str, ...] = ()
-    """Why an open batch was abandoned; empty when none was."""
 
     @property
-    def batch(self) -> Batch | None:
-        """The batch to run, of a pipeline that has one at a time; None when nothing is new."""
-        if len(self.batches) > 1:
-            raise ValueError(f"{self.pipeline} has {len(self.batches)} open batches")
-        return self.batches[0] if self.batches else None
+    def title(self) -> str:
+        """The outcome in one line."""
+        if not self.batches:
+            return f"{self.pipeline}: {'nothing planned' if self.blocks else 'nothing new'}"
+        if self.dry_run and not self.resumed:
+            what = "a batch" if len(self.batches) == 1 else plural(len(self.batches), "batch")
+            return f"{self.pipeline}: {what} would be planned: {self.extent}"
+        return f"{named_batches(self.batch_ids)} of {self.pipeline} {self.verb}: {self.extent}"
+
+    @property
+    def verb(self) -> str:
+        """What becomes of the batches: ``is planned``, ``are resumed``."""
+        are = "would be" if self.dry_run else "is" if len(self.batches) == 1 else "are"
+        return f"{are} {'resumed' if self.resumed else 'planned'}"
+
+    @property
+    def batch_ids(self) -> list[int]:
+        """The ledger's keys of the batches that are recorded there."""
+        return [batch.batch_id for batch in self.batches if batch.batch_id is not None]
+
+    @property
+    def ranges(self) -> list[OffsetRange]:
+        """What the batches read."""
+        return [r for batch in self.batches for r in batch.ranges]
+
+    @property
+    def extent(self) -> str:
+        """The size of the batches: ``4 partitions, 1,000 offsets``."""
+        offsets = sum(batch.offsets for batch in self.batches)
+        return f"{plural(len(self.ranges), 'partition')}, {plural(offsets, 'offset')}"
+
+    def check_unblocked(self) -> None:
+        """Raise while something is blocked; the other partitions were planned all the same.
+
+        Raises:
+            OperatorError: With every block and the next step.
+        """
+        if self.blocks:
+            raise blocked_error(self.pipeline, self.blocks)
 
 
-def plan_batch(ctx: Context, name: str, *, dry_run: bool = False) -> Planned:
+def named_batches(batch_ids: Sequence[int]) -> str:
+    """``batch 3``, or ``batches 3, 4``."""
+    noun = "batch" if len(batch_ids) == 1 else "batches"
+    return f"{noun} {', '.join(map(str, batch_ids))}"
+
+
+def plan(ctx: Context, name: str, *, dry_run: bool = False) -> Planned:
     """Plan the pipeline's next batch, or resume the open one; or those of its partitions.
 
     Safe to call at any time and concurrently: the ledger serialises planners, and there is at most
@@ -84,6 +154,7 @@ def plan_batch(ctx: Context, name: str, *, dry_run: bool = False) -> Planned:
             ctx=ctx,
             facts=_ask_kafka(ctx, pipeline),
             believe=not tries_left,
+            dry_run=dry_run,
         )
         planned = ctx.database.run(work, dry_run=dry_run)
         if planned is not None:
@@ -141,7 +212,9 @@ def _counted_before(ctx: Context, pipeline: Pipeline, new: Sequence[str]) -> fro
     return frozenset(p.topic for p, note in notes.items() if note == ledger and p.topic in new)
 
 
-def _plan(tx: Transaction, ctx: Context, facts: _Facts, believe: bool) -> Planned | None:
+def _plan(
+    tx: Transaction, ctx: Context, facts: _Facts, believe: bool, dry_run: bool
+) -> Planned | None:
     """One planning transaction; None when Kafka's answer is doubtful and must be asked again.
 
     It locks the open batches first. From then on no commit can move an offset of theirs, and others
@@ -153,7 +226,7 @@ def _plan(tx: Transaction, ctx: Context, facts: _Facts, believe: bool) -> Planne
     record_rows_view(tx, tables_of(tx, pipeline.name), pipeline)
     open_batches = batches.find_open_ingest(tx, pipeline.name, lock=True)
     known = positions.known_topics(tx, pipeline.name)
-    plan = plan_ingest(
+    found = ingest.plan_ingest(
         pipeline,
         known=known,
         kafka=facts.snapshot,
@@ -161,7 +234,7 @@ def _plan(tx: Transaction, ctx: Context, facts: _Facts, believe: bool) -> Planne
         counted_before=facts.counted_before,
     )
     causes = {b.batch_id: _why_abandon(b, facts, known) for b in open_batches}
-    if (plan.doubtful or any(causes.values())) and not believe:
+    if (found.doubtful or any(causes.values())) and not believe:
         return None
 
     resumed = [b for b in open_batches if not causes[b.batch_id]]
@@ -171,22 +244,26 @@ def _plan(tx: Transaction, ctx: Context, facts: _Facts, believe: bool) -> Planne
             batches.abandon(tx, batch_id, by=ctx.requester.name, reason=reason)
     if resumed:
         busy = [segment for b in resumed for segment in b.segments]
-        plan = beside(plan, busy, by_partition=pipeline.commits_by_partition)
+        found = ingest.beside(found, busy, by_partition=pipeline.commits_by_partition)
     new = positions.write_plan(
         tx,
         pipeline.name,
-        plan,
+        found,
         known,
         facts.snapshot.cluster_id,
         ctx.requester,
         by_partition=pipeline.commits_by_partition,
     )
+    planned = [PlannedBatch.of(batch, is_written=True) for batch in resumed]
+    if new:
+        added = batches.find_batches(tx, new)
+        planned += [PlannedBatch.of(batch, is_written=not dry_run) for batch in added]
     return Planned(
         pipeline=pipeline.name,
-        batches=(*resumed, *(batches.find_batches(tx, new) if new else ())),
+        dry_run=dry_run,
+        batches=tuple(planned),
         resumed=bool(resumed),
-        new_ids=tuple(new),
-        blocks=plan.blocks,
+        blocks=tuple(found.blocks),
         abandoned=tuple(cause for why in causes.values() for cause in why),
     )
 
@@ -199,7 +276,7 @@ def _why_abandon(batch: Batch, facts: _Facts, known: dict[str, KnownTopic]) -> t
     """
     patience = timedelta(seconds=facts.pipeline.patience_s)
     working = batch.claimed_at is not None and facts.now - batch.claimed_at < patience
-    return overtaken(batch.segments, known) + unreadable(
+    return ingest.overtaken(batch.segments, known) + ingest.unreadable(
         batch.segments, facts.snapshot, still_held=not working
     )
 
@@ -210,7 +287,7 @@ def _starts(
     """First offsets of new topics; None while the start time is in the future."""
     start = pipeline.start
     if not isinstance(start, datetime):
-        return first_offsets(snapshot, new, start, {})
+        return ingest.first_offsets(snapshot, new, start, {})
     if start > ctx.clock.now():
         return None
     wanted = [
@@ -219,125 +296,4 @@ def _starts(
         if topic in snapshot.topics
         for number in snapshot.topics[topic].partitions
     ]
-    return first_offsets(snapshot, new, "timestamp", ctx.kafka.offsets_at(wanted, start))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlannedBatchView:
-    """A planned batch with its ranges."""
-
-    batch_id: int | None
-    """The ledger's key; null for a batch that a dry run would plan."""
-    pipeline: str
-    """The pipeline."""
-    kind: BatchKind
-    """``ingest``."""
-    state: BatchState
-    """``planned``."""
-    attempt: int
-    """How many attempts have claimed it."""
-    planned_at: datetime
-    """When its ranges were fixed."""
-    offsets: int
-    """How many offsets it spans."""
-    ranges: tuple[OffsetRange, ...]
-    """What it reads."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlanView:
-    """The outcome of planning."""
-
-    pipeline: str
-    """The pipeline."""
-    dry_run: bool
-    """Whether nothing was changed."""
-    batches: tuple[PlannedBatchView, ...]
-    """What is to be run: one batch, or with `delivery = "partition"` one of each partition; empty
-    when nothing is new."""
-    resumed: bool
-    """Whether one of them was planned before."""
-    abandoned: tuple[str, ...]
-    """Why an open batch was abandoned; empty when none was."""
-    blocks: tuple[Block, ...]
-    """What is not read, and why."""
-
-    @property
-    def title(self) -> str:
-        """The outcome in one line."""
-        if not self.batches:
-            return f"{self.pipeline}: {'nothing planned' if self.blocks else 'nothing new'}"
-        if self.dry_run and not self.resumed:
-            what = "a batch" if len(self.batches) == 1 else plural(len(self.batches), "batch")
-            return f"{self.pipeline}: {what} would be planned: {self.extent}"
-        return f"{named_batches(self.batch_ids)} of {self.pipeline} {self.verb}: {self.extent}"
-
-    @property
-    def verb(self) -> str:
-        """What becomes of the batches: ``is planned``, ``are resumed``."""
-        are = "would be" if self.dry_run else "is" if len(self.batches) == 1 else "are"
-        return f"{are} {'resumed' if self.resumed else 'planned'}"
-
-    @property
-    def batch_ids(self) -> list[int]:
-        """The ledger's keys of the batches that are recorded there."""
-        return [batch.batch_id for batch in self.batches if batch.batch_id is not None]
-
-    @property
-    def ranges(self) -> list[OffsetRange]:
-        """What the batches read."""
-        return [r for batch in self.batches for r in batch.ranges]
-
-    @property
-    def extent(self) -> str:
-        """The size of the batches: ``4 partitions, 1,000 offsets``."""
-        offsets = sum(batch.offsets for batch in self.batches)
-        return f"{plural(len(self.ranges), 'partition')}, {plural(offsets, 'offset')}"
-
-    def check_unblocked(self) -> None:
-        """Raise while something is blocked; the other partitions were planned all the same.
-
-        Raises:
-            OperatorError: With every block and the next step.
-        """
-        if self.blocks:
-            raise blocked_error(self.pipeline, self.blocks)
-
-
-def plan(ctx: Context, name: str, *, dry_run: bool = False) -> PlanView:
-    """Plan the next batch as :func:`plan_batch` does, and show the plan."""
-    return plan_view(plan_batch(ctx, name, dry_run=dry_run), dry_run=dry_run)
-
-
-def plan_view(planned: Planned, *, dry_run: bool = False) -> PlanView:
-    """The view of a plan."""
-    unwritten = planned.new_ids if dry_run else ()
-    return PlanView(
-        pipeline=planned.pipeline,
-        dry_run=dry_run,
-        batches=tuple(
-            _batch(batch, is_unwritten=batch.batch_id in unwritten) for batch in planned.batches
-        ),
-        resumed=planned.resumed,
-        abandoned=planned.abandoned,
-        blocks=planned.blocks,
-    )
-
-
-def named_batches(batch_ids: Sequence[int]) -> str:
-    """``batch 3``, or ``batches 3, 4``."""
-    noun = "batch" if len(batch_ids) == 1 else "batches"
-    return f"{noun} {', '.join(map(str, batch_ids))}"
-
-
-def _batch(batch: Batch, *, is_unwritten: bool) -> PlannedBatchView:
-    return PlannedBatchView(
-        batch_id=None if is_unwritten else batch.batch_id,
-        pipeline=batch.pipeline,
-        kind=batch.kind,
-        state=batch.state,
-        attempt=batch.attempt,
-        planned_at=batch.planned_at,
-        offsets=batch.offsets,
-        ranges=tuple(segment.range for segment in batch.segments),
-    )
+    return ingest.first_offsets(snapshot, new, "timestamp", ctx.kafka.offsets_at(wanted, start))

@@ -158,21 +158,16 @@ def write_plan(
         Ids of the new batches; empty when there is nothing to read.
     """
     generation_ids = {topic: entry.generation_id for topic, entry in known.items()}
-    for new in plan.new_partitions:
-        if new.partition.topic in known:
-            _check_never_counted(tx, generation_ids[new.partition.topic], new.partition)
+    for partition in plan.new_partitions:
+        if partition.topic in known:
+            _check_never_counted(tx, generation_ids[partition.topic], partition)
     for topic, topic_id in plan.new_topics.items():
         generation_ids[topic] = insert_generation(tx, pipeline, topic, topic_id, cluster_id)
     insert_positions(
         tx,
         [
-            (
-                generation_ids[p.partition.topic],
-                p.partition.partition,
-                p.start_offset,
-                p.start_offset,
-            )
-            for p in plan.new_partitions
+            (generation_ids[p.topic], p.partition, start, start)
+            for p, start in plan.new_partitions.items()
         ],
     )
     for loss in plan.losses:

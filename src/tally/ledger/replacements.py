@@ -95,9 +95,11 @@ def ranges_of_minutes(
     )
 
 
-def minutes_of(
-    tx: Transaction, pipeline: str, segment_ids: Sequence[int]
-) -> tuple[int, str | None, str | None]:
+Minutes = tuple[int, str | None, str | None]
+"""How many, the first and the last one."""
+
+
+def minutes_of(tx: Transaction, pipeline: str, segment_ids: Sequence[int]) -> Minutes:
     """How many minutes the segments have counted lines for, the first and the last one."""
     if not segment_ids:
         return 0, None, None
@@ -105,14 +107,12 @@ def minutes_of(
     return _minutes(tx, f"`{table}` where segment_id in %s", (list(segment_ids),))
 
 
-def folded_minutes_of(tx: Transaction, pipeline: str) -> tuple[int, str | None, str | None]:
+def folded_minutes_of(tx: Transaction, pipeline: str) -> Minutes:
     """How many minutes have lines of folded segments, the first and the last one."""
     return _minutes(tx, f"`{tables_of(tx, pipeline).folded}` where pipeline = %s", (pipeline,))
 
 
-def _minutes(
-    tx: Transaction, rows: str, values: tuple[object, ...]
-) -> tuple[int, str | None, str | None]:
+def _minutes(tx: Transaction, rows: str, values: tuple[object, ...]) -> Minutes:
     minutes, first, last = tx.one(f"select {_SPAN} from {rows}", values).values()
     return minutes, first, last
 

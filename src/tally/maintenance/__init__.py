@@ -1,1 +1,1 @@
-"""Upkeep of the ledger: pruning, and abandoning what was planned."""
+"""Upkeep of the ledger: an operator's decisions, and pruning."""

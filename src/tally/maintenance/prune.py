@@ -12,12 +12,8 @@ from functools import partial
 
 from tally.context import Context
 from tally.deliveries.kept_lines import delivery_of
-from tally.ledger.folding import (
-    Folded,
-    fold_partition,
-    foldable_partitions,
-    forget_history,
-)
+from tally.ledger import folding
+from tally.ledger.folding import Folded
 from tally.ledger.positions import PartitionRecord
 from tally.ledger.schema import check_version
 from tally.model import KafkaSnapshot
@@ -70,7 +66,7 @@ def prune(
     pipeline = ctx.settings.pipeline(name)
     with ctx.database.transaction(read_only=True) as tx:
         cutoff = tx.now() - older_than
-        partitions = foldable_partitions(tx, name)
+        partitions = folding.foldable_partitions(tx, name)
     topics = sorted({where.partition.topic for where in partitions if where.is_current})
     snapshot = ctx.kafka.snapshot(topics, read_committed=pipeline.reads_committed)
     folded, touched = Folded(), 0
@@ -80,7 +76,7 @@ def prune(
         if not is_known:
             continue
         work = partial(
-            fold_partition,
+            folding.fold_partition,
             pipeline=name,
             where=where,
             requester=ctx.requester,
@@ -91,7 +87,7 @@ def prune(
         touched += int(of_partition.segments > 0)
         folded += of_partition
     progress(len(partitions), len(partitions))
-    folded += _until_done(ctx, lambda tx: forget_history(tx, name, cutoff), dry_run=dry_run)
+    folded += _until_done(ctx, lambda tx: folding.forget_history(tx, name, cutoff), dry_run=dry_run)
     if not dry_run:
         delivery_of(ctx, pipeline).tidy()
     return PruneView(

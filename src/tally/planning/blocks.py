@@ -50,7 +50,7 @@ class Block:
 
     topic: str
     """The topic."""
-    partition: int | None
+    partition: int | None = None
     """The partition; None when all of the topic is blocked."""
     reason: BlockReason
     """Why."""
@@ -91,7 +91,6 @@ def identity_block(
     if cluster_id != known.cluster_id:
         return Block(
             topic=topic,
-            partition=None,
             reason=BlockReason.CLUSTER_CHANGED,
             detail=f"counted on cluster {known.cluster_id}, Kafka says {cluster_id}",
             next_step=f"correct kafka.bootstrap_servers, or: {adopt}",
@@ -99,7 +98,6 @@ def identity_block(
     if topic_id != known.topic_id:
         return Block(
             topic=topic,
-            partition=None,
             reason=BlockReason.TOPIC_CHANGED,
             detail=f"counted with topic id {known.topic_id}, Kafka says {topic_id}: "
             "the topic was deleted and created again",
@@ -112,7 +110,6 @@ def missing_topic(topic: str, known: KnownTopic | None) -> Block:
     """The block of a topic that Kafka does not know."""
     return Block(
         topic=topic,
-        partition=None,
         reason=BlockReason.TOPIC_MISSING,
         detail="Kafka has no such topic" + (" any more" if known else ""),
         next_step="take it out of the pipeline's topics, or create it"
@@ -125,7 +122,6 @@ def forgotten(pipeline: str, topic: str) -> Block:
     """The block of a topic that this ledger has counted before it was restored."""
     return Block(
         topic=topic,
-        partition=None,
         reason=BlockReason.TOPIC_FORGOTTEN,
         detail="the ledger does not know it, and has mirrored offsets of it to the group "
         f"{mirror_group(pipeline)}: it was restored to a state from before its first plan",
@@ -138,7 +134,6 @@ def not_begun(pipeline: str, topic: str, start: datetime) -> Block:
     """The block of a new topic whose start time is in the future."""
     return Block(
         topic=topic,
-        partition=None,
         reason=BlockReason.START_IN_FUTURE,
         detail=f"new to the pipeline, and pipelines.{pipeline}.start = {start.isoformat()} has not "
         "come yet: where it begins is not known before then",

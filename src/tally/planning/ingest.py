@@ -4,7 +4,7 @@ Pure: imports neither Spark, Kafka, MySQL nor Airflow. :mod:`tally.counting.plan
 facts, and :mod:`tally.ledger` records the plan.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -22,51 +22,34 @@ from tally.model import (
     TopicPartition,
     TopicSnapshot,
 )
-from tally.planning.blocks import (
-    DOUBTFUL_REASONS,
-    Block,
-    forgotten,
-    identity_block,
-    lost,
-    missing_partition,
-    missing_topic,
-    not_begun,
-)
+from tally.planning import blocks
+from tally.planning.blocks import Block
 from tally.planning.serving import why_not_served
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NewPartition:
-    """A partition that the ledger sees for the first time."""
-
-    partition: TopicPartition
-    """The partition."""
-    start_offset: int
-    """The offset at which its counting begins."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class Plan:
     """What planning decided; all of it is recorded in one transaction."""
 
-    new_topics: Mapping[str, str] = field(default_factory=dict)
+    new_topics: dict[str, str] = field(default_factory=dict)
     """Topics seen for the first time, with Kafka's id."""
-    new_partitions: tuple[NewPartition, ...] = ()
-    """Partitions seen for the first time, those of new topics included."""
-    ranges: tuple[OffsetRange, ...] = ()
+    new_partitions: dict[TopicPartition, int] = field(default_factory=dict)
+    """Partitions seen for the first time, those of new topics included, with the offset at which
+    counting begins."""
+    ranges: list[OffsetRange] = field(default_factory=list)
     """What is to be read: at most one range per partition, in order."""
-    losses: tuple[Loss, ...] = ()
+    losses: list[Loss] = field(default_factory=list)
     """Records that are gone and await a decision."""
-    restored: tuple[TopicPartition, ...] = ()
+    restored: list[TopicPartition] = field(default_factory=list)
     """Partitions whose open loss is resolved: Kafka holds the records again, or the pipeline is now
     sparse."""
-    blocks: tuple[Block, ...] = ()
+    blocks: list[Block] = field(default_factory=list)
     """What is not read, and why."""
 
     @property
     def doubtful(self) -> bool:
         """Whether Kafka should be asked again before this plan is used."""
-        return any(block.reason in DOUBTFUL_REASONS for block in self.blocks)
+        return any(block.reason in blocks.DOUBTFUL_REASONS for block in self.blocks)
 
 
 def plan_ingest(
@@ -88,47 +71,45 @@ def plan_ingest(
         counted_before: New topics that the ledger has counted before it was restored. What Kafka no
             longer holds of these is lost, as it is of a partition that a known topic has gained.
     """
-    parts = [
-        _plan_topic(pipeline, topic, known.get(topic), kafka, starts, counted_before)
-        for topic in sorted(set(pipeline.topics))
-    ]
-    return Plan(
-        new_topics={
-            topic: topic_id for part in parts for topic, topic_id in part.new_topics.items()
-        },
-        new_partitions=tuple(new for part in parts for new in part.new_partitions),
-        ranges=tuple(offset_range for part in parts for offset_range in part.ranges),
-        losses=tuple(loss for part in parts for loss in part.losses),
-        restored=tuple(partition for part in parts for partition in part.restored),
-        blocks=tuple(block for part in parts for block in part.blocks),
-    )
+    plan = Plan()
+    for topic in sorted(set(pipeline.topics)):
+        ours = known.get(topic)
+        block = _topic_block(pipeline, topic, ours, kafka, starts, topic in counted_before)
+        if block is not None:
+            plan.blocks.append(block)
+            continue
+        snapshot = kafka.topics[topic]
+        begins = starts or {}
+        if ours is not None:
+            begins = {}
+        else:
+            plan.new_topics[topic] = snapshot.topic_id
+        if topic in counted_before:  # it may have begun before what Kafka still holds
+            begins = {p: at for p, at in begins.items() if not _is_earliest(at, kafka.partition(p))}
+        _plan_partitions(plan, pipeline, topic, ours, snapshot, begins)
+    return plan
 
 
-def _plan_topic(
+def _topic_block(
     pipeline: Pipeline,
     topic: str,
     known: KnownTopic | None,
     kafka: KafkaSnapshot,
     starts: Mapping[TopicPartition, int] | None,
-    counted_before: Collection[str],
-) -> Plan:
+    counted_before: bool,
+) -> Block | None:
+    """Why nothing of a topic is read; None when it is."""
     snapshot = kafka.topics.get(topic)
     if snapshot is None:
-        return Plan(blocks=(missing_topic(topic, known),))
+        return blocks.missing_topic(topic, known)
     if known is not None:
-        block = identity_block(pipeline.name, topic, known, kafka.cluster_id, snapshot.topic_id)
-        if block is not None:
-            return Plan(blocks=(block,))
-        return _plan_partitions(pipeline, topic, known, snapshot, {})
-    if topic in counted_before and pipeline.start == "latest":
-        return Plan(blocks=(forgotten(pipeline.name, topic),))
+        ids = kafka.cluster_id, snapshot.topic_id
+        return blocks.identity_block(pipeline.name, topic, known, *ids)
+    if counted_before and pipeline.start == "latest":
+        return blocks.forgotten(pipeline.name, topic)
     if starts is None and isinstance(pipeline.start, datetime):
-        return Plan(blocks=(not_begun(pipeline.name, topic, pipeline.start),))
-    begins = starts or {}
-    if topic in counted_before:  # it may have begun before what Kafka still holds
-        begins = {p: at for p, at in begins.items() if not _is_earliest(at, kafka.partition(p))}
-    plan = _plan_partitions(pipeline, topic, None, snapshot, begins)
-    return replace(plan, new_topics={topic: snapshot.topic_id})
+        return blocks.not_begun(pipeline.name, topic, pipeline.start)
+    return None
 
 
 def _is_earliest(offset: int, held: PartitionSnapshot | None) -> bool:
@@ -136,42 +117,34 @@ def _is_earliest(offset: int, held: PartitionSnapshot | None) -> bool:
 
 
 def _plan_partitions(
+    plan: Plan,
     pipeline: Pipeline,
     topic: str,
     known: KnownTopic | None,
     snapshot: TopicSnapshot,
     starts: Mapping[TopicPartition, int],
-) -> Plan:
-    """What is read of a topic's partitions; a new one without a start is due from offset 0 on."""
-    new, ranges, losses, restored, blocks = [], [], [], [], []
+) -> None:
+    """Add what is read of a topic's partitions; a new one without a start is due from offset 0."""
     positions = known.positions if known else {}
     for number in sorted(positions.keys() | snapshot.partitions.keys()):
         partition = TopicPartition(topic=topic, partition=number)
         held = snapshot.partitions.get(number)
         if held is None:
-            blocks.append(missing_partition(partition, len(positions), snapshot))
+            plan.blocks.append(blocks.missing_partition(partition, len(positions), snapshot))
             continue
         position = positions.get(number)
         if position is None:
-            begin = starts.get(partition, 0)
+            begin = plan.new_partitions[partition] = starts.get(partition, 0)
             position = Position(start_offset=begin, next_offset=begin)
-            new.append(NewPartition(partition=partition, start_offset=begin))
         if (loss := _find_loss(partition, position, held, sparse=pipeline.is_sparse)) is not None:
-            losses.append(loss)
-            blocks.append(lost(pipeline.name, loss))
+            plan.losses.append(loss)
+            plan.blocks.append(blocks.lost(pipeline.name, loss))
             continue
         if position.open_loss is not None:
-            restored.append(partition)
+            plan.restored.append(partition)
         limit = pipeline.max_records_per_partition
         if (offset_range := _next_range(partition, position, held.end, limit)) is not None:
-            ranges.append(offset_range)
-    return Plan(
-        new_partitions=tuple(new),
-        ranges=tuple(ranges),
-        losses=tuple(losses),
-        restored=tuple(restored),
-        blocks=tuple(blocks),
-    )
+            plan.ranges.append(offset_range)
 
 
 def _find_loss(
@@ -236,23 +209,17 @@ def first_offsets(
             None where there is none yet.
     """
     starts = {}
-    for partition, held in _held_partitions(snapshot, topics):
-        if start == "earliest":
-            starts[partition] = held.earliest
-        elif start == "latest" or (found := looked_up[partition]) is None:
-            starts[partition] = held.written_end
-        else:
-            starts[partition] = min(max(found, held.earliest), held.written_end)
-    return starts
-
-
-def _held_partitions(
-    snapshot: KafkaSnapshot, topics: Sequence[str]
-) -> Iterator[tuple[TopicPartition, PartitionSnapshot]]:
     for topic in topics:
-        if (held := snapshot.topics.get(topic)) is not None:
-            for number, partition in held.partitions.items():
-                yield TopicPartition(topic=topic, partition=number), partition
+        of_topic = snapshot.topics.get(topic)
+        for number, held in of_topic.partitions.items() if of_topic else ():
+            partition = TopicPartition(topic=topic, partition=number)
+            if start == "earliest":
+                starts[partition] = held.earliest
+            elif start == "latest" or (found := looked_up[partition]) is None:
+                starts[partition] = held.written_end
+            else:
+                starts[partition] = min(max(found, held.earliest), held.written_end)
+    return starts
 
 
 def unreadable(
@@ -299,12 +266,12 @@ def beside(plan: Plan, segments: Sequence[Segment], *, by_partition: bool = Fals
     busy = {segment.range.partition for segment in segments}
     return replace(
         plan,
-        ranges=tuple(r for r in plan.ranges if by_partition and r.partition not in busy),
-        losses=tuple(loss for loss in plan.losses if loss.range.partition not in busy),
-        blocks=tuple(
+        ranges=[r for r in plan.ranges if by_partition and r.partition not in busy],
+        losses=[loss for loss in plan.losses if loss.range.partition not in busy],
+        blocks=[
             block
             for block in plan.blocks
             if block.partition is None
             or TopicPartition(topic=block.topic, partition=block.partition) not in busy
-        ),
+        ],
     )

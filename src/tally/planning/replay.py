@@ -40,13 +40,40 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Held:
+    """What Kafka holds of a partition."""
+
+    partition: TopicPartition
+    """The partition."""
+    earliest: int
+    """The first offset that Kafka holds."""
+    end: int
+    """The first offset that cannot be read yet."""
+
+    @property
+    def span(self) -> str:
+        """``[100, 900)``."""
+        return f"[{self.earliest}, {self.end})"
+
+    @classmethod
+    def of(cls, kafka: KafkaSnapshot, partition: TopicPartition) -> "Held | None":
+        """What Kafka holds of it; None when Kafka does not answer for it."""
+        found = kafka.partition(partition)
+        if found is None:
+            return None
+        return cls(partition=partition, earliest=found.earliest, end=found.end)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
-    """A range that cannot be reprocessed, and why."""
+    """A range that cannot be reprocessed."""
 
     range: OffsetRange
-    """What was asked for."""
+    """The range."""
     cause: str
-    """Why it cannot."""
+    """Why it cannot be reprocessed."""
+    kafka_holds: Held | None = None
+    """What Kafka holds of the partition; null when that is not known."""
 
     def __str__(self) -> str:
         """``alog/0 [300, 310): Kafka no longer holds …``."""
@@ -132,7 +159,8 @@ def plan_replay(
         touched, topic = _touched(tiles, r), known.get(r.partition.topic)
         widened = _widen(r, touched)
         if cause := _why_refused(r, widened, touched, topic, kafka):
-            refusals.append(Refusal(range=r, cause=cause))
+            held = Held.of(kafka, r.partition)
+            refusals.append(Refusal(range=r, cause=cause, kafka_holds=held))
             possible.extend(_possible(r, touched, topic, kafka))
         else:
             possible.append(r)

@@ -11,15 +11,8 @@ from tally.ledger import replacements
 from tally.ledger.batches import find_batch
 from tally.model import KafkaSnapshot, KnownTopic, OffsetRange, TopicPartition
 from tally.mysql.transactions import Transaction
+from tally.planning import replay_request as requests
 from tally.planning.replay import join_ranges
-from tally.planning.replay_request import (
-    BatchAsked,
-    BoundsAsked,
-    MinutesAsked,
-    RangesAsked,
-    Request,
-    TimesAsked,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +57,7 @@ class Facts:
 Resolved = tuple[list[OffsetRange], list[str]]
 
 
-def resolve(tx: Transaction, kafka: Kafka, facts: Facts, request: Request) -> Resolved:
+def resolve(tx: Transaction, kafka: Kafka, facts: Facts, request: requests.Request) -> Resolved:
     """The ranges that a request means, and remarks on them for the operator.
 
     Raises:
@@ -73,20 +66,20 @@ def resolve(tx: Transaction, kafka: Kafka, facts: Facts, request: Request) -> Re
         RetryableError: Kafka or MySQL did not answer.
     """
     match request:
-        case RangesAsked():
+        case requests.RangesAsked():
             for r in request.ranges:
                 facts.partitions(r.partition.topic, (r.partition.partition,))
             return list(request.ranges), []
-        case BoundsAsked():
+        case requests.BoundsAsked():
             return _within_bounds(tx, facts, request)
-        case TimesAsked():
+        case requests.TimesAsked():
             return _within_times(kafka, facts, request)
-        case BatchAsked():
+        case requests.BatchAsked():
             if found := replacements.ranges_of_batch(tx, facts.pipeline.name, request.batch_id):
                 return join_ranges(found, touching=True), []
             find_batch(tx, request.batch_id)
             return [], [f"batch {request.batch_id} has counted nothing of the current topics"]
-        case MinutesAsked():
+        case requests.MinutesAsked():
             asked = facts.pipeline.name, request.first, request.last
             found = replacements.ranges_of_minutes(tx, *asked)
             notes = [] if found else ["no live segment of the current topics has lines of it"]
@@ -98,7 +91,7 @@ def resolve(tx: Transaction, kafka: Kafka, facts: Facts, request: Request) -> Re
             return join_ranges(found, touching=True), notes
 
 
-def _within_bounds(tx: Transaction, facts: Facts, request: BoundsAsked) -> Resolved:
+def _within_bounds(tx: Transaction, facts: Facts, request: requests.BoundsAsked) -> Resolved:
     asked, notes = [], []
     by_file = bool(request.from_offsets or request.until_offsets)
     if by_file and not request.chosen:
@@ -136,7 +129,7 @@ def _first_whole(tx: Transaction, facts: Facts, partition: TopicPartition) -> in
     return replacements.first_whole(tx, generation_id, partition, held.earliest)
 
 
-def _within_times(kafka: Kafka, facts: Facts, request: TimesAsked) -> Resolved:
+def _within_times(kafka: Kafka, facts: Facts, request: requests.TimesAsked) -> Resolved:
     partitions = facts.partitions(request.topic, request.partitions)
     starts = kafka.offsets_at(partitions, request.since)
     ends = kafka.offsets_at(partitions, request.before)

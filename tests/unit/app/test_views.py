@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from tests.unit.values import P0, batch, blank, span
 
-from tally.audit.audit import AuditView, RecountView, joined
+from tally.audit.audit import AuditView, concluded
 from tally.audit.recount import Recount, Unchecked
-from tally.counting.outcomes import RanView, RunView
-from tally.counting.plan import Planned, plan_view
-from tally.counting.run import has_caught_up
+from tally.counting.batch import Ran
+from tally.counting.plan import Planned, PlannedBatch
+from tally.counting.run import RunView, are_cut
 from tally.ledger.dead_letters import DeadLetterRecord
 from tally.ledger.invariants import Violation
 from tally.ledger.results import ResultRow
@@ -19,29 +19,21 @@ from tally.status.state import PartitionStatus
 from tally.views import CountedRange, document
 
 RANGE = span(300, 310)
-NOTHING = Planned(pipeline="p", batches=(), resumed=False, new_ids=(), blocks=())
-FRESH = replace(NOTHING, batches=(batch(RANGE),), new_ids=(7,))
-HOLE = replace(
-    FRESH,
-    batches=tuple(
-        replace(b, segments=tuple(replace(s, missing_accepted=True) for s in b.segments))
-        for b in FRESH.batches
-    ),
-)
-RESUMED = replace(FRESH, resumed=True, new_ids=())
+FRESH = batch(RANGE)
+HOLE = replace(FRESH, segments=(replace(FRESH.segments[0], missing_accepted=True),))
 
 
 def test_a_batch_carries_its_ranges_and_an_id_if_it_has_one() -> None:
     """Half-open ranges under the ledger's names; a dry run rolls the id back."""
-    shape = document(plan_view(FRESH))["batches"][0]
+    shape = document(PlannedBatch.of(FRESH, is_written=True))
     assert (shape["batch_id"], shape["planned_at"]) == (7, "2026-11-20T14:00:00Z")
     assert shape["ranges"] == [
         {"topic": "alog", "partition": 0, "from_offset": 300, "until_offset": 310}
     ]
-    view = plan_view(FRESH, dry_run=True)
-    assert document(view)["batches"][0]["batch_id"] is None
-    assert "a batch would be planned" in view.title
-    assert document(plan_view(RESUMED, dry_run=True))["batches"][0]["batch_id"] == 7
+    unwritten = PlannedBatch.of(FRESH, is_written=False)
+    assert document(unwritten)["batch_id"] is None
+    planned = {"pipeline": "p", "dry_run": True, "batches": (unwritten,)}
+    assert "a batch would be planned" in blank(Planned, **planned).title
 
 
 def test_a_dead_letter_carries_its_exact_bytes() -> None:
@@ -79,44 +71,37 @@ def test_no_continuation_line_is_called_well_formed() -> None:
             malformed=malformed,
             continuations=left_out,
         )
-        ran = blank(RanView, ranges=(CountedRange(range=RANGE, totals=totals),))
+        ran = blank(Ran, ranges=(CountedRange(range=RANGE, totals=totals),))
         found[of_batch] = RunView(pipeline="p", batches=(ran,), blocks=()).unmatched
     assert list(found.values()) == [2, 0, 0, 0]
 
 
 VIOLATION = Violation(check="tiling", where="alog/0", detail="hole: [3, 5)")
-HOLDS = AuditView(
-    pipeline="p",
-    holds=True,
-    partitions=1,
-    segments=2,
-    records=3,
-    minutes=4,
-    matched=5,
-    findings=(),
-    recount=None,
+CHECKED = {"partitions": 1, "segments": 2, "records": 3, "minutes": 4, "matched": 5}
+COUNTED = Recount(
+    complete=True, segments=1, offsets=10, records=10, not_checkable=(), before_start=()
 )
-BROKEN = replace(HOLDS, holds=False, findings=(VIOLATION,))
-COUNTED = Recount(segments=1, offsets=10, records=10, violations=(), unchecked=())
-OTHERWISE = replace(COUNTED, violations=(VIOLATION,))
 
 
-def test_an_audit_holds_only_if_neither_part_found_anything() -> None:
-    """Violations in the ledger and in the recount are one list."""
-    assert document(HOLDS)["holds"] is True
-    assert document(joined(BROKEN, COUNTED))["holds"] is False
-    shape = document(joined(HOLDS, OTHERWISE))
+def audited(again: Recount | None = COUNTED, *violations: Violation) -> AuditView:
+    return concluded("p", CHECKED, violations, again)
+
+
+def test_an_audit_holds_only_if_nothing_was_found() -> None:
+    """With a recount or without."""
+    assert document(audited(None))["holds"] is True
+    shape = document(audited(COUNTED, VIOLATION))
     assert shape["holds"] is False
     assert shape["findings"] == [{"check": "tiling", "where": "alog/0", "detail": "hole: [3, 5)"}]
-    assert joined(BROKEN, OTHERWISE).conclusion.startswith("2 violations")
+    assert audited(None, VIOLATION, VIOLATION).conclusion.startswith("2 violations")
 
 
 def test_an_audit_never_claims_more_than_it_looked_at() -> None:
     """Without a recount, and with gaps in it, the sentence and the document say so."""
-    assert "--recount" in HOLDS.conclusion
-    assert "record for record" in joined(HOLDS, COUNTED).conclusion
+    assert "--recount" in audited(None).conclusion
+    assert "record for record" in audited().conclusion
     gap = Unchecked(range=RANGE, cause="retention")
-    gaps = joined(HOLDS, replace(COUNTED, unchecked=(gap,)))
+    gaps = audited(replace(COUNTED, complete=False, not_checkable=(gap,)))
     assert "all that could be compared" in gaps.conclusion
     partly = document(gaps)["recount"]
     assert partly["complete"] is False
@@ -124,7 +109,7 @@ def test_an_audit_never_claims_more_than_it_looked_at() -> None:
     # Thousands of segments that retention took are one line for each partition.
     ranges = (span(0, 10), span(10, 20), span(0, 5, 4))
     many = tuple(Unchecked(range=each, cause="retention") for each in ranges)
-    view = RecountView.of(replace(COUNTED, unchecked=many))
+    view = replace(COUNTED, not_checkable=many)
     assert view.unchecked_offsets == [("alog/0: retention", 20), ("alog/4: retention", 5)]
 
 
@@ -132,17 +117,17 @@ def test_a_recount_that_compared_nothing_is_a_finding() -> None:
     """Of another cluster, say; a pipeline that has counted nothing has nothing to prove."""
     gap = Unchecked(range=RANGE, cause="another cluster")
     none = replace(COUNTED, segments=0, offsets=0, records=0)
-    view = joined(HOLDS, replace(none, unchecked=(gap,)))
+    view = audited(replace(none, complete=False, not_checkable=(gap,)))
     assert not view.holds
     assert [(f.check, f.where) for f in view.findings] == [("recount", "p")]
     assert "another cluster" in view.findings[0].detail
-    assert joined(HOLDS, none).holds
+    assert audited(none).holds
 
 
-def test_run_all_continues_after_a_batch_that_was_cut_or_planned_earlier() -> None:
-    """It has caught up when a fresh batch took everything; an accepted hole is read by itself."""
-    cases = ((FRESH, 1_000), (FRESH, 10), (HOLE, 1_000), (RESUMED, 1_000), (NOTHING, 1))
-    assert [has_caught_up(*case) for case in cases] == [True, False, False, False, True]
+def test_run_all_continues_after_a_batch_that_was_cut() -> None:
+    """It has caught up when a batch took everything; an accepted hole is read by itself."""
+    cases = (([FRESH], 1_000), ([FRESH], 10), ([HOLE], 1_000), ([], 1))
+    assert [are_cut(*case) for case in cases] == [False, True, True, False]
 
 
 def test_minutes_outside_the_longest_span_are_not_passed_over() -> None:

@@ -6,20 +6,20 @@ from typing import Any
 import pytest
 from click import unstyle
 from rich.console import Console
-from tests.unit.values import P0, batch, blank, span, totals
+from tests.unit.values import batch, blank, kafka, span, totals
 
 from tally.cli.batches import REPLACES
 from tally.cli.output import Output
 from tally.cli.replay import batch_line, summary
 from tally.cli.replay_preview import question, show_preview
+from tally.config.pipeline import Pipeline
 from tally.counting.batch import Ran
-from tally.counting.outcomes import RanView
 from tally.ledger.replacements import Changes, Replaced
 from tally.model import BatchKind, BatchState, ReplayState
 from tally.planning.replay import Piece, Refusal, ReplayPlan
+from tally.planning.replay_request import RangesAsked
 from tally.reading.batches import BatchView, SegmentView
-from tally.replay.preview import Preview
-from tally.replay.preview_view import PreviewView, duration, preview_view
+from tally.replay.preview import Preview, duration, preview_of
 from tally.replay.run import ReplayOutcome
 from tally.views import CountedRange, document
 
@@ -34,26 +34,20 @@ PLAN = ReplayPlan(
 )
 
 
-def preview(plan: ReplayPlan = PLAN, **values: Any) -> PreviewView:
+def preview(plan: ReplayPlan = PLAN, **values: Any) -> Preview:
     told = {
-        "pipeline": "p",
-        "request": "alog/0 [310, 320), alog/0 [340, 341)",
-        "digest": "0" * 64,
-        "plan": plan,
-        "rules": "levels ERROR, WARN; format fixed",
-        "fingerprint": "0" * 16,
-        "minutes": 17,
-        "first_minute": "2026-11-20 14:05",
-        "last_minute": "2026-11-20 14:22",
-        "held": {P0: (100, 900)},
+        "request": RangesAsked(ranges=PLAN.asked),
+        "kafka": kafka((100, 900)),
+        "minutes": (17, "2026-11-20 14:05", "2026-11-20 14:22"),
         "seconds": 12.4,
         "notes": ("by Kafka's record times",),
         **values,
     }
-    return preview_view(Preview(**told))
+    pipeline = Pipeline.named("p", {"topics": ["alog"], "levels": ["ERROR", "WARN"]})
+    return preview_of(pipeline, plan=plan, **told)
 
 
-def shown(capsys: Captured, what: PreviewView, out: Output | None = None) -> list[str]:
+def shown(capsys: Captured, what: Preview, out: Output | None = None) -> list[str]:
     show_preview(out or Output(), what)
     return capsys.readouterr().out.splitlines()
 
@@ -92,7 +86,7 @@ def test_a_preview_fits_a_terminal_of_eighty_columns(capsys: Captured) -> None:
     plan = ReplayPlan(
         asked=(span(base + 310, base + 320), span(base + 340, base + 341)), batches=((read,),)
     )
-    lines = shown(capsys, preview(plan, held={P0: (base, base + 1_000_000)}), out)
+    lines = shown(capsys, preview(plan, kafka=kafka((base, base + 1_000_000))), out)
     assert [unstyle(line).rstrip() for line in lines[1:4]] == [
         "PARTITION  ASKED               READ                SEGMENTS  KAFKA HOLDS",
         "alog/0     [4000310, 4000320)  [4000300, 4000350)         3  [4000000, 5000000)",
@@ -105,7 +99,7 @@ def test_a_first_backfill_replaces_nothing_and_says_so(capsys: Captured) -> None
     plan = ReplayPlan(
         asked=(span(0, 10),), batches=((Piece(range=span(0, 10), never_counted=10),),)
     )
-    first = preview(plan, minutes=0, first_minute=None, last_minute=None, seconds=None, notes=())
+    first = preview(plan, minutes=(0, None, None), seconds=None, notes=())
     assert shown(capsys, first)[3:] == [
         "to be read      10 offsets, 10 of them never counted",
         "to be replaced  nothing",
@@ -154,12 +148,11 @@ def replay(**values: Any) -> ReplayOutcome:
     return blank(ReplayOutcome, **{**told, **values})
 
 
-def ran(partitions: int = 1, *, committed: bool = True) -> RanView:
+def ran(partitions: int = 1, *, committed: bool = True) -> Ran:
     ranges = [span(0, 10, n) for n in range(partitions)]
     read = totals(matched=7, unmatched=2, malformed=1)
     run = batch(*ranges, batch_id=57, kind=BatchKind.REPLAY, attempt=1, claimed_by="ann")
-    told = {r.partition: read for r in ranges} if committed else {}
-    return RanView.of(Ran(batch=run, committed=committed, totals=told, seconds=1.23))
+    return Ran.of(run, {r.partition: read for r in ranges} if committed else None, 1.23)
 
 
 def test_each_batch_is_told_in_one_line() -> None:

@@ -18,7 +18,7 @@ from tally.airflow.replay_form import CHOICES, REASON_MAX
 from tally.context import Context
 from tally.errors import StatementError
 from tally.ledger.invariants import Violation
-from tally.losses.losses import losses
+from tally.maintenance.decisions import losses
 from tally.reading import columns
 from tally.reading.batches import RUN_BATCHES_MAX, run_batches
 from tally.reading.columns import Column

@@ -1,1 +1,0 @@
-"""Decisions about lost records, and about topics that were created again."""

@@ -1,0 +1,294 @@
+"""What only an operator decides: about lost records, re-created topics and planned batches."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tally.context import Context
+from tally.errors import MissingTopicError, UsageError
+from tally.ledger import batches, decisions, replays
+from tally.ledger.decisions import Adoption, LossRecord
+from tally.ledger.positions import lock_pipeline
+from tally.ledger.replays import ReplayRecord
+from tally.model import BatchKind, LossCause, OffsetRange
+from tally.mysql.transactions import Transaction
+from tally.planning.blocks import missing_topic
+from tally.planning.ingest import first_offsets
+from tally.views import view_of
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossesView:
+    """Lost ranges of a pipeline."""
+
+    pipeline: str
+    """The pipeline."""
+    losses: tuple[LossRecord, ...]
+    """Oldest first."""
+
+
+def losses(
+    ctx: Context,
+    pipeline: str,
+    *,
+    only_open: bool = False,
+    topic: str | None = None,
+    partition: int | None = None,
+) -> LossesView:
+    """The pipeline's lost ranges, oldest first.
+
+    Args:
+        ctx: What is needed from outside.
+        pipeline: The pipeline.
+        only_open: Whether only open losses are listed.
+        topic: Only of this topic.
+        partition: Only of the partitions with this number.
+
+    Raises:
+        MySQLUnavailableError: The server did not answer.
+    """
+    with ctx.database.transaction(read_only=True) as tx:
+        found = decisions.find_losses(tx, pipeline, only_open=only_open)
+    return LossesView(
+        pipeline=pipeline,
+        losses=tuple(
+            loss
+            for loss in found
+            if topic in {None, loss.range.partition.topic}
+            and partition in {None, loss.range.partition.partition}
+        ),
+    )
+
+
+def decide_losses(
+    ctx: Context, seen: LossesView, *, accept: bool, reason: str, dry_run: bool = False
+) -> None:
+    """Accept losses exactly as they were seen, or note that they stay open, in one transaction.
+
+    Args:
+        ctx: What is needed from outside; the ledger records its requester as who has decided.
+        seen: The losses as they were shown; the decision is about exactly these.
+        accept: Whether they are accepted, so that counting continues after them; else they stay
+            open.
+        reason: Why; kept in the ledger.
+        dry_run: Whether nothing is changed.
+
+    Raises:
+        UsageError: One of them has grown, or was decided meanwhile. Nothing is changed.
+    """
+    pipeline = ctx.settings.pipeline(seen.pipeline)
+
+    def work(tx: Transaction) -> None:
+        lock_pipeline(tx, pipeline.name, pipeline.table)
+        by = ctx.requester.name
+        decisions.decide_losses(tx, pipeline.name, seen.losses, accept=accept, by=by, reason=reason)
+
+    ctx.database.run(work, dry_run=dry_run)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartView:
+    """Where counting begins in a partition."""
+
+    partition: int
+    """The partition's number, from 0."""
+    offset: int
+    """The first offset that is counted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LostView:
+    """A range that is accepted as lost with the adoption."""
+
+    range: OffsetRange
+    """The range."""
+    topic_id: str
+    """Kafka's id of the generation that has lost it."""
+    cause: LossCause
+    """How its records are lost; ``expired`` also when they were planned and never counted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdoptionView:
+    """A topic's generation as Kafka shows it, and what adopting it means."""
+
+    pipeline: str
+    """The pipeline."""
+    topic: str
+    """The topic."""
+    topic_id: str
+    """Kafka's current id of the topic."""
+    cluster_id: str
+    """The cluster it is on now."""
+    start: str
+    """``earliest`` or ``latest``: where counting of a new generation begins."""
+    was_followed_before: bool
+    """Whether the ledger has followed this generation before; then counting resumes."""
+    partitions: tuple[StartView, ...]
+    """Where counting begins or resumes."""
+    lost: tuple[LostView, ...]
+    """What is accepted as lost, of both generations."""
+    adopted: bool
+    """Whether it is adopted; false for a preview."""
+
+
+def preview_adoption(
+    ctx: Context, name: str, topic: str, *, start: str = "earliest", reason: str
+) -> AdoptionView:
+    """What adopting a topic as Kafka shows it now would mean; nothing is changed.
+
+    Args:
+        ctx: What is needed from outside.
+        name: The pipeline.
+        topic: One of its topics.
+        start: ``earliest`` or ``latest``: where counting begins in a generation that is new.
+        reason: Why it would be adopted.
+
+    Raises:
+        UsageError: The pipeline does not read the topic, the ledger does not know it, or follows
+            this generation already.
+        MissingTopicError: Kafka does not know it.
+    """
+    pipeline = ctx.settings.pipeline(name)
+    if topic not in pipeline.topics:
+        raise UsageError(
+            f"pipeline {pipeline.name} does not read the topic {topic}",
+            next_step=f"its topics are: {', '.join(pipeline.topics)}",
+        )
+    kafka = ctx.kafka.snapshot([topic], read_committed=pipeline.reads_committed)
+    if topic not in kafka.topics:
+        raise MissingTopicError(
+            f"Kafka has no topic {topic}; there is nothing to adopt",
+            next_step=missing_topic(topic, None).next_step,
+        )
+    starts = first_offsets(kafka, [topic], start, {})
+    shown = AdoptionView(
+        pipeline=pipeline.name,
+        topic=topic,
+        topic_id=kafka.topics[topic].topic_id,
+        cluster_id=kafka.cluster_id,
+        start=start,
+        was_followed_before=False,
+        partitions=_starts({where.partition: offset for where, offset in starts.items()}),
+        lost=(),
+        adopted=False,
+    )
+    return adopt(ctx, shown, reason=reason, dry_run=True)
+
+
+def adopt(ctx: Context, shown: AdoptionView, *, reason: str, dry_run: bool = False) -> AdoptionView:
+    """Follow exactly the generation that was shown; what was counted before stays counted.
+
+    Args:
+        ctx: What is needed from outside.
+        shown: The generation, as a preview has shown it.
+        reason: Why; kept in the ledger.
+        dry_run: Whether nothing is changed.
+
+    Raises:
+        UsageError: The ledger does not know the topic, or follows this generation already.
+    """
+    pipeline = ctx.settings.pipeline(shown.pipeline)
+    adoption = Adoption(
+        topic=shown.topic,
+        cluster_id=shown.cluster_id,
+        topic_id=shown.topic_id,
+        starts={start.partition: start.offset for start in shown.partitions},
+        is_whole=shown.start == "earliest",
+    )
+
+    def work(tx: Transaction) -> tuple[dict[int, int], list[LossRecord]]:
+        lock_pipeline(tx, pipeline.name, pipeline.table)
+        before = {loss.lost_range_id for loss in _accepted(tx, pipeline.name)}
+        by = ctx.requester.name
+        starts = decisions.adopt_topic(tx, pipeline.name, adoption, by=by, reason=reason)
+        accepted = _accepted(tx, pipeline.name)
+        return starts, [loss for loss in accepted if loss.lost_range_id not in before]
+
+    starts, lost = ctx.database.run(work, dry_run=dry_run)
+    return replace(
+        shown,
+        was_followed_before=shown.was_followed_before or starts != adoption.starts,
+        partitions=_starts(starts),
+        lost=tuple(view_of(LostView, loss) for loss in lost),
+        adopted=not dry_run,
+    )
+
+
+def _accepted(tx: Transaction, pipeline: str) -> list[LossRecord]:
+    return [loss for loss in decisions.find_losses(tx, pipeline) if loss.state == "accepted"]
+
+
+def _starts(offsets: Mapping[int, int]) -> tuple[StartView, ...]:
+    return tuple(StartView(partition=n, offset=offset) for n, offset in sorted(offsets.items()))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AbandonedView:
+    """An abandoned batch; after a dry run, one that would be abandoned."""
+
+    batch_id: int
+    """The ledger's key."""
+    pipeline: str
+    """The pipeline."""
+    kind: BatchKind
+    """An ingest batch moves offsets, a replay batch does not."""
+    dry_run: bool
+    """Whether nothing was changed."""
+    ranges: tuple[OffsetRange, ...]
+    """The ranges that it was planned to read."""
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets it spans."""
+        return sum(r.offsets for r in self.ranges)
+
+
+def abandon(ctx: Context, batch_id: int, *, reason: str, dry_run: bool = False) -> AbandonedView:
+    """Abandon a planned batch; no attempt can commit it any more.
+
+    Args:
+        ctx: What is needed from outside.
+        batch_id: The ledger's key.
+        reason: Why; kept in the ledger.
+        dry_run: Whether nothing is changed.
+
+    Raises:
+        UnknownBatchError: The ledger has no batch with this id.
+        FencedError: It was abandoned already.
+        UsageError: It is committed.
+    """
+    batch = ctx.database.run(
+        lambda tx: batches.abandon(tx, batch_id, by=ctx.requester.name, reason=reason),
+        dry_run=dry_run,
+    )
+    ranges = tuple(segment.range for segment in batch.segments)
+    return view_of(AbandonedView, batch, dry_run=dry_run, ranges=ranges)
+
+
+def cancel_replay(
+    ctx: Context, replay_id: int, *, reason: str, dry_run: bool = False
+) -> tuple[ReplayRecord, list[int]]:
+    """Abandon the planned batches of a replay; its committed batches stay.
+
+    Args:
+        ctx: What is needed from outside.
+        replay_id: The ledger's key.
+        reason: Why; kept in the ledger.
+        dry_run: Whether nothing is changed.
+
+    Returns:
+        The replay as it then is, and the batches that are abandoned with it.
+
+    Raises:
+        UnknownReplayError: The ledger has no replay with this id.
+        FencedError: It has no planned batch.
+    """
+    with ctx.database.transaction(read_only=True) as tx:
+        pipeline = ctx.settings.pipeline(replays.find_replay(tx, replay_id).pipeline)
+
+    def work(tx: Transaction) -> tuple[ReplayRecord, list[int]]:
+        lock_pipeline(tx, pipeline.name, pipeline.table)
+        abandoned = replays.cancel(tx, replay_id, by=ctx.requester.name, reason=reason)
+        return replays.find_replay(tx, replay_id), abandoned
+
+    return ctx.database.run(work, dry_run=dry_run)
