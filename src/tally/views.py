@@ -21,12 +21,6 @@ class View(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
-def document(view: View | Mapping[str, Any]) -> dict[str, Any]:
-    """A view, or several by key, as JSON carries it, in plain values."""
-    found: dict[str, Any] = _plain(view)
-    return found
-
-
 PARTS: Final = {"range": OffsetRange, "totals": SegmentTotals, "partition": TopicPartition}
 """What a view has of these, under these names, is written among the view's own keys."""
 
@@ -49,21 +43,12 @@ def keys_of(kind: Any) -> list[str]:
     ]
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat().replace("+00:00", "Z")
-    if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
-    if is_dataclass(value):
-        return _of_fields(value)
-    return value.value if isinstance(value, Enum) else value
-
-
-def _of_fields(view: Any) -> dict[str, Any]:
+def document(view: View | Mapping[str, Any]) -> dict[str, Any]:
+    """A view, or several by key, as JSON carries it, in plain values."""
+    if isinstance(view, Mapping):
+        return {str(key): _plain(one) for key, one in view.items()}
     found: dict[str, Any] = {}
-    parts = parts_of(type(view))  # type: ignore[arg-type]  # a class is hashable
+    parts = parts_of(type(view))
     for field in fields(view):
         value = getattr(view, field.name)
         if field.name not in parts:
@@ -72,8 +57,18 @@ def _of_fields(view: Any) -> dict[str, Any]:
         elif value is None:
             found |= dict.fromkeys(keys_of(parts[field.name]))
         else:
-            found |= _plain(value)
+            found |= document(value)
     return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    if isinstance(value, Mapping) or is_dataclass(value):
+        return document(value)  # type: ignore[arg-type]  # no class of one
+    return value.value if isinstance(value, Enum) else value
 
 
 R = TypeVar("R")

@@ -17,7 +17,7 @@ from airflow.sdk.observability import stats
 from tally.context import Context, with_kafka_timeout
 from tally.counting.outcomes import BatchOutcome
 from tally.status.health import ProblemReason
-from tally.status.measurements import Measurement, Metric, of_audit, of_waiting
+from tally.status.measurements import Measurement, of_audit, of_waiting
 from tally.status.status import Statuses
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,13 @@ PATIENCE_S: Final = 2
 # A gauge that was pushed stays as it was. What waits is absent when nothing does; and a task that
 # reaches no server sends nothing, so that it could only ever say that all of them answer.
 _SCRAPED_ALONE: Final = frozenset(
-    {Metric.OLDEST, Metric.EXPIRY, Metric.RETENTION_LEFT, Metric.LEDGER_UP, Metric.KAFKA_UP}
+    {
+        "oldest_uncounted_timestamp_seconds",
+        "retention_reaches_uncounted_timestamp_seconds",
+        "retention_left_ratio",
+        "ledger_up",
+        "kafka_up",
+    }
 )
 # What only the console can know.
 _UNKNOWN_REASONS: Final = frozenset(

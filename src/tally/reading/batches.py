@@ -4,15 +4,9 @@ from dataclasses import dataclass
 
 from tally.context import Context
 from tally.formatting import plural
+from tally.ledger import records
 from tally.ledger.batches import unknown_batch
-from tally.ledger.records import (
-    BatchRecord,
-    batch_record,
-    batches_of_replay,
-    batches_of_run,
-    list_batches,
-    segments_of,
-)
+from tally.ledger.records import BatchRecord
 from tally.ledger.replacements import Replaced, replaced_by, successors_of
 from tally.ledger.replays import ReplayRecord, find_replay
 from tally.ledger.results import ResultRow, count_touched, top_rows
@@ -74,14 +68,11 @@ class BatchView(BatchRecord):
     @property
     def replaced(self) -> str:
         """What it replaces: ``3 segments of batches 5, 6``; empty for nothing."""
-        found = [one for segment in self.ranges for one in segment.replaces]
-        ids = sorted({one.batch_id for one in found})
-        if not ids:
-            return ""
-        few = len(ids) <= BATCHES_NAMED
-        named = ", ".join(map(str, ids)) if few else f"{ids[0]} to {ids[-1]}"
-        word = "batch" if len(ids) == 1 else "batches"
-        return f"{plural(len(found), 'segment')} of {word} {named}"
+        found = [one.batch_id for segment in self.ranges for one in segment.replaces]
+        ids = sorted(set(found))
+        named = ", ".join(map(str, ids)) if len(ids) <= BATCHES_NAMED else f"{ids[0]} to {ids[-1]}"
+        of = "batch" if len(ids) == 1 else "batches"
+        return f"{plural(len(found), 'segment')} of {of} {named}" if found else ""
 
 
 def batches(
@@ -99,7 +90,9 @@ def batches(
         MySQLUnavailableError: The server did not answer.
     """
     with ctx.database.transaction(read_only=True) as tx:
-        found = list_batches(tx, pipeline, state=state, kind=kind, before=before, limit=limit)
+        found = records.list_batches(
+            tx, pipeline, state=state, kind=kind, before=before, limit=limit
+        )
     return BatchesView(pipeline=pipeline, batches=tuple(found))
 
 
@@ -122,9 +115,9 @@ def run_batches(
     most = RUN_BATCHES_MAX
     with ctx.database.transaction(read_only=True) as tx:
         found = (
-            batches_of_run(tx, pipeline, dag_id, run_id, limit=most)
+            records.batches_of_run(tx, pipeline, dag_id, run_id, limit=most)
             if replay_id is None
-            else batches_of_replay(tx, pipeline, replay_id, limit=most)
+            else records.batches_of_replay(tx, pipeline, replay_id, limit=most)
         )
     return BatchesView(pipeline=pipeline, batches=tuple(found))
 
@@ -143,7 +136,7 @@ def batch(ctx: Context, batch_id: int, *, rows: int = 10, pipeline: str | None =
         MySQLUnavailableError: The server did not answer.
     """
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
-        record = batch_record(tx, batch_id)
+        record = records.batch_record(tx, batch_id)
         if pipeline not in {None, record.pipeline}:
             raise unknown_batch(batch_id)
         tables = tables_of(tx, record.pipeline)
@@ -160,7 +153,7 @@ def batch(ctx: Context, batch_id: int, *, rows: int = 10, pipeline: str | None =
                     superseded_by_batch=successors.get(one.segment_id),
                     replaces=tuple(replaced.get(one.segment_id, ())),
                 )
-                for one in segments_of(tx, batch_id)
+                for one in records.segments_of(tx, batch_id)
             ),
             columns=Columns.of(tables),
             minutes_touched=minutes_touched,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Self
 
 from tally.aggregates.aggregate import fingerprint
@@ -273,13 +273,9 @@ def _replayable(
 
 def _longest(minutes: Sequence[str], is_held: Sequence[bool]) -> list[str]:
     """The longest run of minutes that are held, the last of several."""
-    runs: list[list[str]] = [[]]
-    for minute, held in zip(minutes, is_held, strict=True):
-        if held:
-            runs[-1].append(minute)
-        else:
-            runs.append([])
-    return max(reversed(runs), key=len)
+    runs = groupby(zip(minutes, is_held, strict=True), key=itemgetter(1))
+    held = [[minute for minute, _ in run] for are_held, run in runs if are_held]
+    return max(reversed(held), key=len, default=[])
 
 
 def _command(pipeline: str, span: Sequence[str]) -> str:

@@ -7,15 +7,9 @@ from typing import Final, Self
 from tally.context import Context
 from tally.errors import UsageError
 from tally.formatting import printable_bytes
+from tally.ledger import dead_letters as ledger
 from tally.ledger.batches import find_batch
-from tally.ledger.dead_letters import (
-    ALL,
-    Among,
-    DeadLetterRecord,
-    has_older_totals,
-    list_dead_letters,
-    totals_by_reason,
-)
+from tally.ledger.dead_letters import ALL, Among
 from tally.ledger.positions import is_known_partition
 from tally.model import TopicPartition
 from tally.mysql.transactions import Transaction
@@ -45,7 +39,7 @@ class DeadLetterView:
     """Its first bytes, exactly."""
 
     @classmethod
-    def of(cls, letter: DeadLetterRecord) -> Self:
+    def of(cls, letter: ledger.DeadLetterRecord) -> Self:
         """The view of a dead letter."""
         value = letter.value
         return view_of(
@@ -167,7 +161,7 @@ def dead_letters(
     _check(among, text, skip)
     with ctx.database.transaction(read_only=True) as tx:
         _check_known(tx, pipeline, among)
-        found = list_dead_letters(
+        found = ledger.list_dead_letters(
             tx,
             pipeline,
             among=among,
@@ -187,6 +181,6 @@ def reasons(ctx: Context, pipeline: str, among: Among = ALL) -> ReasonsView:
     """
     with ctx.database.transaction(read_only=True) as tx:
         return ReasonsView(
-            totals=totals_by_reason(tx, pipeline, among),
-            is_of_latest=among == ALL and has_older_totals(tx, pipeline),
+            totals=ledger.totals_by_reason(tx, pipeline, among),
+            is_of_latest=among == ALL and ledger.has_older_totals(tx, pipeline),
         )

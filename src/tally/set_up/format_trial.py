@@ -19,20 +19,8 @@ from tally.lines.pattern import LEVEL
 from tally.lines.reading import begins_a_line, is_line, level_of, offset_of
 from tally.lines.time_rule import TimeRule, check_time_rule, continuation_reasons, with_year
 from tally.model import KafkaSnapshot, Record, TopicPartition
-from tally.set_up.format_advice import (
-    Configured,
-    FormatTrial,
-    TriedLine,
-    accepting,
-    comments_on,
-    is_known,
-    json_guess,
-    json_keys,
-    keys_to_paste,
-    levels_to_configure,
-    no_known_level,
-    option_guess,
-)
+from tally.set_up import format_advice as advice
+from tally.set_up.format_advice import Configured, FormatTrial, TriedLine
 
 if TYPE_CHECKING:  # Spark is heavy; the command's help does without
     from pyspark.sql import SparkSession
@@ -117,13 +105,13 @@ def try_formats(
     options = parse_line_format(formats[0], key="line_format").options
     texts = [options.line_of(value).decode("utf-8", "replace") for value in values]
     is_understood = bool(trials) and trials[0].understood == len(lines)
-    guesses = Counter(() if is_understood else (option_guess(v, options) for v in values))
+    guesses = Counter(() if is_understood else (advice.option_guess(v, options) for v in values))
     return TrialView(
         source=str(source),
         lines=len(lines),
-        json_keys=next(filter(None, map(json_keys, texts)), ()),
+        json_keys=next(filter(None, map(advice.json_keys, texts)), ()),
         first=_text(lines[0]),
-        json_guess=max(map(json_guess, texts), key=len, default={}),
+        json_guess=max(map(advice.json_guess, texts), key=len, default={}),
         options_guess={option: count for option, count in guesses.most_common() if option},
         trials=tuple(trials),
     )
@@ -249,7 +237,7 @@ def _tried(
     levels: Counter[str] = Counter()
     for level, count in printed.items():
         levels[line_format.level_names.get(level, level)] += count
-    known = sum(count for level, count in levels.items() if is_known(line_format, level))
+    known = sum(count for level, count in levels.items() if advice.is_known(line_format, level))
     stated = (offset_of(line_format, value) for value, reason in judged if reason is None)
     no_line = continuation_reasons(line_format, rule)
     trial = FormatTrial(
@@ -267,14 +255,14 @@ def _tried(
         failures=tuple({line.reason: line for line in reversed(tried) if line.reason}.values()),
         toml="",
     )
-    to_count = levels_to_configure(line_format, trial.levels)
-    comments = comments_on(trial, rule, to_count)
-    accepted = accepting(configured, (value for value, _ in malformed))
-    toml = keys_to_paste(accepted, rule, to_count, comments, topic=topic, pipeline=pipeline)
+    to_count = advice.levels_to_configure(line_format, trial.levels)
+    comments = advice.comments_on(trial, rule, to_count)
+    accepted = advice.accepting(configured, (value for value, _ in malformed))
+    toml = advice.keys_to_paste(accepted, rule, to_count, comments, topic=topic, pipeline=pipeline)
     return replace(
         trial,
         levels=dict(islice(trial.levels.items(), LEVELS_SHOWN)),
-        toml=no_known_level(list(trial.levels)) if levels and not known else toml,
+        toml=advice.no_known_level(list(trial.levels)) if levels and not known else toml,
     )
 
 

@@ -10,28 +10,14 @@ from tally.aggregates.aggregate import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.errors import ConfigError, SchemaError
 from tally.kafka.client import Kafka
+from tally.ledger import rules
 from tally.ledger.batches import find_open_ingest
 from tally.ledger.decisions import LossRecord, find_losses
 from tally.ledger.line_sets import Unshown, check_lines, unshown
 from tally.ledger.positions import known_topics
 from tally.ledger.records import BatchRecord, batch_record, last_committed
-from tally.ledger.rules import (
-    Understood,
-    alternating,
-    first_recent,
-    recently_understood,
-    records_committed_since,
-)
 from tally.ledger.tables import check_prepared, tables_to_read
-from tally.model import (
-    KafkaSnapshot,
-    KnownTopic,
-    LossCause,
-    OffsetRange,
-    PartitionSnapshot,
-    Position,
-    TopicPartition,
-)
+from tally.model import KafkaSnapshot, KnownTopic, LossCause, OffsetRange, TopicPartition
 from tally.mysql.transactions import Transaction
 from tally.planning.blocks import OTHER_RECORDS, Block, BlockReason, before_a_plan
 from tally.planning.ingest import plan_ingest
@@ -60,7 +46,7 @@ class LedgerState:
     """The minute batch that was committed last."""
     losses: tuple[LossRecord, ...] = ()
     """Lost ranges that wait for a decision."""
-    understood: Understood = field(default_factory=Understood)
+    understood: rules.Understood = field(default_factory=rules.Understood)
     """What the latest batches under today's rules have read."""
     alternating: tuple[str, ...] = ()
     """Who has counted the latest batches, where these follow two rules in turn."""
@@ -75,7 +61,7 @@ class LedgerState:
     def read(cls, tx: Transaction, of: Pipeline, now: datetime) -> Self:
         """The state now."""
         pipeline = of.name
-        recent = first_recent(tx, pipeline)
+        recent = rules.first_recent(tx, pipeline)
         planned = find_open_ingest(tx, pipeline)
         return cls(
             known=known_topics(tx, pipeline),
@@ -87,11 +73,11 @@ class LedgerState:
             },
             last=last_committed(tx, pipeline),
             losses=tuple(find_losses(tx, pipeline, only_open=True)),
-            understood=recently_understood(tx, pipeline, fingerprint(of), recent),
-            alternating=alternating(tx, pipeline, recent),
+            understood=rules.recently_understood(tx, pipeline, fingerprint(of), recent),
+            alternating=rules.alternating(tx, pipeline, recent),
             unshown=unshown(tx, pipeline),
             unprepared=_why_unprepared(tx, of),
-            recent_records=records_committed_since(tx, pipeline, now - RATE_OVER),
+            recent_records=rules.records_committed_since(tx, pipeline, now - RATE_OVER),
         )
 
     @property
@@ -313,7 +299,7 @@ class PipelineState:
         ]
         # Of a topic that was created again, or of another cluster, nothing is counted.
         is_other = bool(OTHER_RECORDS & set(blocks))
-        first = held.earliest if held and is_other else self._first(topic, position, held)
+        first = held.earliest if held and is_other else self._first(where)
         return PartitionStatus(
             partition=where,
             topic_id=topic.topic_id if topic else None,
@@ -328,18 +314,15 @@ class PipelineState:
             blocked=blocks[0] if blocks else None,
         )
 
-    def _first(
-        self,
-        topic: KnownTopic | None,
-        position: Position | None,
-        held: PartitionSnapshot | None,
-    ) -> int | None:
+    def _first(self, where: TopicPartition) -> int | None:
         """The first offset that waits; None when it is not known, as for a start at a time."""
-        start = self.pipeline.start
+        topic, start = self.ledger.known.get(where.topic), self.pipeline.start
+        held = self.kafka.partition(where) if self.kafka else None
         if held is None or (topic is None and isinstance(start, datetime)):
             return None
         if topic is None:
             return held.earliest if start == "earliest" else held.written_end
+        position = topic.positions.get(where.partition)
         if position is None:  # of a partition that the topic has gained since all is due
             return held.earliest
         loss = position.open_loss

@@ -24,7 +24,7 @@ from tally.each import is_down
 from tally.errors import ConfigError, TallyError
 from tally.mysql.connection import ConnectionPool
 from tally.status import measurements
-from tally.status.measurements import Measurement, Metric
+from tally.status.measurements import METRICS, Measurement
 from tally.status.status import PipelineSummary, Statuses, WaitingView
 
 log = logging.getLogger(__name__)
@@ -91,13 +91,14 @@ class _Pipelines(Collector):
 
     def collect(self) -> Iterable[Family]:
         """A family of each metric that there is a figure of."""
-        families: dict[Metric, Family] = {}
+        families: dict[str, Family] = {}
         for pipeline in self._ctx.settings.names:
             for one in self._of(pipeline):
                 labels = {"pipeline": pipeline, **dict(one.labels)}
-                make = CounterMetricFamily if one.metric.is_counter else GaugeMetricFamily
+                is_counter = one.metric.endswith("_total")
+                make = CounterMetricFamily if is_counter else GaugeMetricFamily
                 family = families.setdefault(
-                    one.metric, make(PREFIX + one.metric, one.metric.help, labels=list(labels))
+                    one.metric, make(PREFIX + one.metric, METRICS[one.metric], labels=list(labels))
                 )
                 family.add_metric(list(labels.values()), one.value)  # type: ignore[attr-defined]
         return families.values()
@@ -118,7 +119,7 @@ class _Pipelines(Collector):
             log.warning("no metrics of %s: %s", pipeline, error)
             if is_down(error):
                 self._ledger_down = error
-            yield Measurement(Metric.LEDGER_UP, 0)
+            yield Measurement("ledger_up", 0)
             return
         yield from measurements.of_waiting(view)
 

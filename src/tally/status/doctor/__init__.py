@@ -9,16 +9,8 @@ from tally.config.loading import load_settings
 from tally.config.settings import CORRECT_THEM, Settings
 from tally.context import open_context
 from tally.errors import ConfigError, TallyError
-from tally.status.doctor import machine, servers
-from tally.status.doctor.diagnosis import (
-    Diagnosis,
-    DoctorView,
-    fail,
-    ok,
-    refused,
-    skip,
-    until_failed,
-)
+from tally.status.doctor import diagnosis, machine, servers
+from tally.status.doctor.diagnosis import Diagnosis, DoctorView, fail, ok, skip
 from tally.status.health import Health
 from tally.status.status import Statuses, StatusView
 from tally.status.surroundings import ask_airflow, is_configured, surroundings
@@ -42,10 +34,10 @@ def doctor(
         on_check: Called with each diagnosis as soon as it is made.
     """
     found: list[Diagnosis] = []
-    for diagnosis in examine(config, airflow or {}):
-        found.append(diagnosis)
-        on_check(diagnosis)
-    failed = any(diagnosis.health is Health.FAIL for diagnosis in found)
+    for check in examine(config, airflow or {}):
+        found.append(check)
+        on_check(check)
+    failed = any(check.health is Health.FAIL for check in found)
     return DoctorView(healthy=not failed, checks=tuple(found))
 
 
@@ -59,7 +51,7 @@ def examine(config: Path, airflow: Mapping[str, str]) -> Iterator[Diagnosis]:
     try:
         settings = load_settings(config)
     except ConfigError as error:
-        yield refused(CONFIG, error)
+        yield diagnosis.refused(CONFIG, error)
         yield skip("mysql, kafka, spark", "the configuration does not say where they are")
         return
     for name, wrong in settings.disabled.items():
@@ -75,9 +67,9 @@ def _examine_all(
     ctx, pipelines = open_context(settings), sorted(settings.pipelines)
     failed: set[str] = set()
     for checks in (servers.check_database(ctx, config), servers.check_broker(ctx, config)):
-        for diagnosis in until_failed(checks):
-            failed |= {diagnosis.check} if diagnosis.health is Health.FAIL else set()
-            yield diagnosis
+        for found in diagnosis.until_failed(checks):
+            failed |= {found.check} if found.health is Health.FAIL else set()
+            yield found
     yield from machine.check_engine(settings)
     answer = None
     if is_configured({**os.environ, **airflow}):

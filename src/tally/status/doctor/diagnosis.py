@@ -58,6 +58,17 @@ def skip(check: str, detail: str) -> Diagnosis:
     return Diagnosis(check=check, health=Health.SKIP, detail=detail)
 
 
+def judged(
+    check: str,
+    wrong: str,
+    next_step: str,
+    right: str,
+    diagnose: Callable[[str, str, str], Diagnosis] = fail,
+) -> Diagnosis:
+    """The check passed with what is right, or not where something is wrong."""
+    return diagnose(check, wrong, next_step) if wrong else ok(check, right)
+
+
 def refused(check: str, error: TallyError) -> Diagnosis:
     """The check failed with an error."""
     return fail(check, error.what, error.next_step)

@@ -4,12 +4,7 @@ import importlib.util
 import platform
 import sys
 from collections.abc import Iterator, Sequence
-from importlib.metadata import (
-    PackageNotFoundError,
-    entry_points,
-    packages_distributions,
-    version,
-)
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +12,7 @@ from tally.config.servers import SparkSettings
 from tally.config.settings import Settings
 from tally.errors import JarsMissingError, TallyError
 from tally.spark.java import java
-from tally.status.doctor.diagnosis import Diagnosis, fail, ok, refused, skip, warn
+from tally.status.doctor.diagnosis import Diagnosis, fail, judged, ok, refused, skip, warn
 from tally.status.surroundings import CONNECTIONS, Orchestration
 
 OLDEST_PYTHON: Final = (3, 11)
@@ -41,9 +36,9 @@ def check_distribution() -> Diagnosis:
     The project ``tally`` on PyPI, for one, installs files under the same name.
     """
     check = "python.distribution"
-    commands = entry_points(group="console_scripts", name=COMMAND)
+    commands = metadata.entry_points(group="console_scripts", name=COMMAND)
     names = {point.dist.name for point in commands if point.dist}
-    names.update(packages_distributions().get(COMMAND, ()))
+    names.update(metadata.packages_distributions().get(COMMAND, ()))
     if others := sorted(n for n in names if n.lower().replace("_", "-") not in OWN):
         return fail(
             check,
@@ -153,8 +148,8 @@ def _release(version: str) -> tuple[int, ...]:
 
 def _installed(package: str) -> str | None:
     try:
-        return version(package)
-    except PackageNotFoundError:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
         return None
 
 
@@ -177,23 +172,22 @@ def check_airflow(answer: Orchestration | None, pipelines: Sequence[str]) -> Ite
     if answer.paused is None:
         yield skip("airflow.scheduler", "Airflow's database cannot be reached from here")
         return
-    if answer.scheduler_alive:
-        yield ok("airflow.scheduler", "it has sent a heartbeat lately")
-    else:
-        yield warn(
-            "airflow.scheduler",
-            "none has sent a heartbeat lately: no DAG is started",
-            "airflow scheduler (locally: tally up)",
-        )
-    if unknown := [name for name in pipelines if name not in answer.paused]:
-        yield warn(
-            "airflow.dags",
-            f"Airflow knows no DAG {', '.join(unknown)}",
-            "wait until Airflow has read the DAGs' file again, or see why it cannot: airflow dags "
-            "list-import-errors (locally: tally airflow cli dags list-import-errors)",
-        )
-    else:
-        yield ok("airflow.dags", f"it knows {', '.join(pipelines)}")
+    yield judged(
+        "airflow.scheduler",
+        "" if answer.scheduler_alive else "none has sent a heartbeat lately: no DAG is started",
+        "airflow scheduler (locally: tally up)",
+        "it has sent a heartbeat lately",
+        warn,
+    )
+    unknown = ", ".join(name for name in pipelines if name not in answer.paused)
+    yield judged(
+        "airflow.dags",
+        unknown and f"Airflow knows no DAG {unknown}",
+        "wait until Airflow has read the DAGs' file again, or see why it cannot: airflow dags "
+        "list-import-errors (locally: tally airflow cli dags list-import-errors)",
+        f"it knows {', '.join(pipelines)}",
+        warn,
+    )
 
 
 def no_airflow() -> Diagnosis:

@@ -1,7 +1,7 @@
 """Checks of the servers: MySQL, what the console's user may do there, and Kafka."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,7 @@ from tally.mysql.connection import SERVER_NEEDED, is_supported
 from tally.mysql.transactions import Row
 from tally.set_up.configuration import name_sources
 from tally.set_up.migrate import missing
-from tally.status.doctor.diagnosis import Diagnosis, asked, fail, ok, skip, warn
+from tally.status.doctor.diagnosis import Diagnosis, asked, fail, judged, ok, skip, warn
 
 # An INSERT carries escaped bytes, at most twice as many, and its own SQL text.
 _ESCAPED: Final = 2
@@ -42,17 +42,10 @@ _SESSION: Final = {
 _FLUSHED: Final = {"innodb_flush_log_at_trx_commit": "1"}
 _DURABLE: Final = {**_FLUSHED, "sync_binlog": "1"}
 _LOOSE: Final = {
-    MYSQL: (
-        warn,
-        "a power cut can take back counts with their offsets, so that they are counted again",
-        "set both to 1 on the server, unless you accept that",
-    ),
-    RESULTS: (
-        fail,
-        "a power cut can take lines back whose offsets stay in the ledger",
-        "set both to 1 on the server",
-    ),
+    MYSQL: (warn, "counts with their offsets, to be counted again", ", unless you accept that"),
+    RESULTS: (fail, "lines whose offsets stay in the ledger", ""),
 }
+"""What a power cut takes back."""
 _NEWER: Final = f"use {SERVER_NEEDED}"
 _WRITABLE: Final = ("read_only", "super_read_only")
 
@@ -84,10 +77,10 @@ def check_database(ctx: Context, config: Path) -> Iterator[Diagnosis]:
         yield ok("results.reachable", _address(settings.results))
         yield from check_server(RESULTS, kept)
     lacking = asked("mysql.tables", lambda: missing(ctx.database, settings), _START, explain)
+    absent = f"missing: {', '.join(lacking)}" if lacking else ""
+    yield judged("mysql.tables", absent, "tally migrate", "all there")
     if lacking:
-        yield fail("mysql.tables", f"missing: {', '.join(lacking)}", "tally migrate")
         return
-    yield ok("mysql.tables", "all there")
     tables = sorted(RESERVED_TABLES | {pipeline.table for pipeline in pipelines})
     of_lines = {table: rights for one in pipelines for table, rights in one.line_rights.items()}
     kept_in = settings.results or settings.mysql
@@ -98,7 +91,14 @@ def check_database(ctx: Context, config: Path) -> Iterator[Diagnosis]:
         if rights:
             tried = partial(denied_rights, database=mysql.database, tables=rights)
             work = partial(database.run, tried, dry_run=True)
-            yield check_grants(check, mysql, asked(check, work, _START, explain))
+            denied = ", ".join(asked(check, work, _START, explain))
+            yield judged(
+                check,
+                denied and f"{mysql.user} may not {denied}",
+                "grant that, or: grant select, insert, update, delete on "
+                f"`{mysql.database}`.* to it",
+                "what is needed on every table (tried)",
+            )
     yield check_console(settings)
 
 
@@ -119,74 +119,55 @@ def check_server(of: str, facts: Row) -> Iterator[Diagnosis]:
     version, session, server = facts["version"], facts["session"], facts["server"]
     changed = _other(session, _SESSION)
     if "STRICT_" not in session.get("sql_mode", ""):
-        changed.append(f"sql_mode = {session.get('sql_mode')!r}, not strict")
+        changed += f"{', ' if changed else ''}sql_mode = {session.get('sql_mode')!r}, not strict"
     loose = _other(server, _DURABLE if server.get("log_bin") == "ON" else _FLUSHED)
-    read_only = [key for key in _WRITABLE if str(server.get(key, "OFF")).upper() not in _OFF]
+    read_only = ", ".join(k for k in _WRITABLE if str(server.get(k, "OFF")).upper() not in _OFF)
     default = server.get("transaction_isolation")
-    judge, lost, remedy = _LOOSE[of]
-    checks: Sequence[tuple[str, Callable[..., Diagnosis], str, str, str]] = (
-        ("version", fail, "" if is_supported(version) else version, _NEWER, version),
-        (
-            "innodb",
-            fail,
-            "" if facts["innodb"] else "InnoDB is not available",
-            "enable InnoDB on the server",
-            "available",
-        ),
-        (
-            "session",
-            fail,
-            f"a session of Tally's has {', '.join(changed)}" if changed else "",
-            "take out the proxy or the connection pool that changes session settings",
-            f"autocommit off, READ-COMMITTED, strict, UTC (the server's default is {default})",
-        ),
-        (
-            "durability",
-            judge,
-            f"{', '.join(loose)}: {lost}" if loose else "",
-            remedy,
-            "a commit is on disk before it is answered",
-        ),
-        (
-            "writable",
-            fail,
-            f"{', '.join(read_only)} is on" if read_only else "",
-            f"point {of}.host at the writable server",
-            "yes",
-        ),
+    yield judged(f"{of}.version", "" if is_supported(version) else version, _NEWER, version)
+    yield judged(
+        f"{of}.innodb",
+        "" if facts["innodb"] else "InnoDB is not available",
+        "enable InnoDB on the server",
+        "available",
     )
-    for what, failing, wrong, next_step, right in checks:
-        check = f"{of}.{what}"
-        yield failing(check, wrong, next_step) if wrong else ok(check, right)
+    yield judged(
+        f"{of}.session",
+        changed and f"a session of Tally's has {changed}",
+        "take out the proxy or the connection pool that changes session settings",
+        f"autocommit off, READ-COMMITTED, strict, UTC (the server's default is {default})",
+    )
+    diagnose, lost, remedy = _LOOSE[of]
+    yield judged(
+        f"{of}.durability",
+        loose and f"{loose}: a power cut can take back {lost}",
+        f"set both to 1 on the server{remedy}",
+        "a commit is on disk before it is answered",
+        diagnose,
+    )
+    yield judged(
+        f"{of}.writable",
+        read_only and f"{read_only} is on",
+        f"point {of}.host at the writable server",
+        "yes",
+    )
 
 
-def _other(variables: Row, wanted: Mapping[str, str]) -> list[str]:
+def _other(variables: Row, wanted: Mapping[str, str]) -> str:
     """The variables that have not the value that is wanted."""
-    return [f"{key} = {variables.get(key)}" for key in wanted if variables.get(key) != wanted[key]]
+    return ", ".join(f"{k} = {variables.get(k)}" for k in wanted if variables.get(k) != wanted[k])
 
 
 def check_packet(allowed: int, dead_letter_max_bytes: int) -> Diagnosis:
     """Whether the largest dead letter that is kept fits into a packet."""
     needed = _ESCAPED * max(_INSERT_BYTES, dead_letter_max_bytes) + _WORDS
-    if allowed < needed:
-        return warn(
-            "mysql.packet",
-            f"max_allowed_packet = {allowed:,}; a dead letter of {dead_letter_max_bytes:,} bytes "
-            f"may need {needed:,}",
-            "raise max_allowed_packet, or lower dead_letter_max_bytes",
-        )
-    return ok("mysql.packet", f"max_allowed_packet = {allowed:,}, {needed:,} are needed at most")
-
-
-def check_grants(check: str, mysql: MySQLSettings, denied: Sequence[str]) -> Diagnosis:
-    """Whether everything that is needed is allowed."""
-    if denied:
-        return fail(
-            check,
-            f"{mysql.user} may not {', '.join(denied)}",
-            f"grant that, or: grant select, insert, update, delete on `{mysql.database}`.* to it",
-        )
-    return ok(check, "what is needed on every table (tried)")
+    letter = f"a dead letter of {dead_letter_max_bytes:,} bytes may need {needed:,}"
+    return judged(
+        "mysql.packet",
+        f"max_allowed_packet = {allowed:,}; {letter}" if allowed < needed else "",
+        "raise max_allowed_packet, or lower dead_letter_max_bytes",
+        f"max_allowed_packet = {allowed:,}, {needed:,} are needed at most",
+        warn,
+    )
 
 
 def check_console(settings: Settings) -> Diagnosis:
@@ -199,14 +180,14 @@ def check_console(settings: Settings) -> Diagnosis:
         with console_context(settings).database.transaction(read_only=True) as tx:
             return grants(tx)
 
-    if further := sorted(set(changing(asked(CONSOLE, read)))):
-        return fail(
-            CONSOLE,
-            f"{user} may do more than read: {'; '.join(further)}",
-            f"revoke all privileges, grant option from '{user}'@…, then: grant select on "
-            f"{settings.mysql.database}.* to '{user}'@…",
-        )
-    return ok(CONSOLE, f"{user} can read, and change nothing")
+    further = "; ".join(sorted(set(changing(asked(CONSOLE, read)))))
+    return judged(
+        CONSOLE,
+        further and f"{user} may do more than read: {further}",
+        f"revoke all privileges, grant option from '{user}'@…, then: grant select on "
+        f"{settings.mysql.database}.* to '{user}'@…",
+        f"{user} can read, and change nothing",
+    )
 
 
 def changing(grants: Iterable[str]) -> Iterator[str]:
