@@ -74,11 +74,12 @@ def _plain(value: Any) -> Any:
 R = TypeVar("R")
 
 
-def view_of(kind: type[R], *records: View, **more: Any) -> R:
-    """A record of a kind, of what other records have under the names of its fields, and of more."""
-    values = {name: getattr(one, name) for one in records for name in one.__dataclass_fields__}
-    values |= more
-    return kind(**{field.name: values[field.name] for field in fields(kind)})  # type: ignore[arg-type]
+def view_of(kind: type[R], *records: Any, **more: Any) -> R:
+    """A record of a kind: of its fields, those given here, and what others have by these names."""
+    for name in (field.name for field in fields(kind)):  # type: ignore[arg-type]
+        if name not in more:
+            more[name] = getattr(next(one for one in records if hasattr(one, name)), name)
+    return kind(**more)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -85,14 +85,14 @@ def disabled_problem(mistakes: Sequence[str]) -> Problem:
 def problems_of(found: PipelineState) -> Iterator[Problem]:
     """What is wrong with a pipeline, failures first."""
     for reason, error in (
-        (ProblemReason.UNPREPARED, found.ledger.unprepared),
+        (ProblemReason.UNPREPARED, found.unprepared),
         (ProblemReason.KAFKA_UNANSWERED, found.kafka_error),
         (ProblemReason.ENGINE_UNANSWERED, found.surroundings.engine_error),
     ):
         if error is not None:
             yield _fail(reason, error.what, error.next_step)
     yield from _waiting_for_a_decision(found)
-    if found.ledger.unprepared is None:  # else that is why it waits
+    if found.unprepared is None:  # else that is why it waits
         yield from _late(found)
     yield from _unshown(found)
     yield from _warnings(found)
@@ -104,7 +104,7 @@ def _waiting_for_a_decision(found: PipelineState) -> Iterator[Problem]:
         yield _fail(ProblemReason.BLOCKED, detail, block.next_step)
     # A loss blocks its partition, but the blocks are known only when Kafka was asked.
     blocked = {block.place for block in found.blocks}
-    for loss in found.ledger.losses:
+    for loss in found.open_losses:
         where = loss.range.partition
         if not blocked & {str(where), where.topic}:
             yield _fail(
@@ -120,7 +120,7 @@ def _late(found: PipelineState) -> Iterator[Problem]:
     It is a warning before that, when not even a batch was planned of it: no task starts.
     """
     before, name = found.overdue_before, found.pipeline.name
-    batch = min(found.ledger.open_batches, key=lambda one: one.planned_at, default=None)
+    batch = min(found.open_batches, key=lambda one: one.planned_at, default=None)
     next_step = (
         f"see why the DAG {name} does not count (its pool, Airflow's scheduler), or: "
         f"tally run --pipeline {name} --all"
@@ -147,7 +147,7 @@ def _late(found: PipelineState) -> Iterator[Problem]:
 
 def _unshown(found: PipelineState) -> Iterator[Problem]:
     """Each run shows what it has committed, and each plan what the run before has not."""
-    unshown = found.ledger.unshown
+    unshown = found.unshown
     since = unshown.since
     if since is not None and since < found.overdue_before:
         yield _fail(
@@ -178,7 +178,7 @@ def malformed_problem(pipeline: Pipeline, read: Understood) -> Problem | None:
 
 
 def _warnings(found: PipelineState) -> Iterator[Problem]:
-    pipeline, read, by = found.pipeline, found.ledger.understood, found.ledger.alternating
+    pipeline, read, by = found.pipeline, found.understood, found.alternating
     if (malformed := malformed_problem(pipeline, read)) is not None:
         yield malformed
     if not read.has_matched and (understood := read.lines - read.malformed):

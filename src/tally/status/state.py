@@ -32,71 +32,6 @@ PLAN_GRACE_S: Final = 60
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LedgerState:
-    """What the ledger holds about a pipeline, in one snapshot."""
-
-    known: Mapping[str, KnownTopic]
-    """Its topics, by name."""
-    open_batches: tuple[BatchRecord, ...] = ()
-    """The minute batches that are planned and not committed: at most one, or one of each
-    partition."""
-    planned_until: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Where the open batch of a partition ends."""
-    last: BatchRecord | None = None
-    """The minute batch that was committed last."""
-    losses: tuple[LossRecord, ...] = ()
-    """Lost ranges that wait for a decision."""
-    understood: rules.Understood = field(default_factory=rules.Understood)
-    """What the latest batches under today's rules have read."""
-    alternating: tuple[str, ...] = ()
-    """Who has counted the latest batches, where these follow two rules in turn."""
-    unshown: Unshown = field(default_factory=Unshown)
-    """What is committed, and not shown to readers of its lines."""
-    unprepared: ErrorView | None = None
-    """Why its tables do not hold what the configuration counts; None when they do."""
-    recent_records: int = 0
-    """Records that were committed in the time over which the rate is taken."""
-
-    @classmethod
-    def read(cls, tx: Transaction, of: Pipeline, now: datetime) -> Self:
-        """The state now."""
-        pipeline = of.name
-        recent = rules.first_recent(tx, pipeline)
-        planned = find_open_ingest(tx, pipeline)
-        return cls(
-            known=known_topics(tx, pipeline),
-            open_batches=tuple(batch_record(tx, batch.batch_id) for batch in planned),
-            planned_until={
-                segment.range.partition: segment.range.until_offset
-                for batch in planned
-                for segment in batch.segments
-            },
-            last=last_committed(tx, pipeline),
-            losses=tuple(find_losses(tx, pipeline, only_open=True)),
-            understood=rules.recently_understood(tx, pipeline, fingerprint(of), recent),
-            alternating=rules.alternating(tx, pipeline, recent),
-            unshown=unshown(tx, pipeline),
-            unprepared=_why_unprepared(tx, of),
-            recent_records=rules.records_committed_since(tx, pipeline, now - RATE_OVER),
-        )
-
-    @property
-    def last_planned_at(self) -> datetime | None:
-        """When the newest minute batch was planned; None before the first one."""
-        newest = (*self.open_batches, *([self.last] if self.last else []))
-        return max((batch.planned_at for batch in newest), default=None)
-
-
-def _why_unprepared(tx: Transaction, pipeline: Pipeline) -> ErrorView | None:
-    try:
-        check_lines(tx, tables_to_read(tx, pipeline), pipeline)
-        check_prepared(tx, pipeline)
-    except (ConfigError, SchemaError) as error:
-        return ErrorView.of(error)
-    return None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class PartitionStatus:
     """One partition, as the ledger and Kafka see it."""
 
@@ -168,14 +103,36 @@ _Offsets = Mapping[TopicPartition, int | None]
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineState:
-    """What is known of a pipeline, and what follows from it."""
+    """What is known of a pipeline, and what follows from it.
+
+    Without Kafka's answer it is one snapshot of the ledger.
+    """
 
     pipeline: Pipeline
     """The pipeline."""
     now: datetime
     """The time, with its zone."""
-    ledger: LedgerState
-    """The ledger's side."""
+    known: Mapping[str, KnownTopic]
+    """Its topics, by name, as the ledger knows them."""
+    open_batches: tuple[BatchRecord, ...] = ()
+    """The minute batches that are planned and not committed: at most one, or one of each
+    partition."""
+    planned_until: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Where the open batch of a partition ends."""
+    last_committed_batch: BatchRecord | None = None
+    """The minute batch that was committed last."""
+    open_losses: tuple[LossRecord, ...] = ()
+    """Lost ranges that wait for a decision."""
+    understood: rules.Understood = field(default_factory=rules.Understood)
+    """What the latest batches under today's rules have read."""
+    alternating: tuple[str, ...] = ()
+    """Who has counted the latest batches, where these follow two rules in turn."""
+    unshown: Unshown = field(default_factory=Unshown)
+    """What is committed, and not shown to readers of its lines."""
+    unprepared: ErrorView | None = None
+    """Why its tables do not hold what the configuration counts; None when they do."""
+    recent_records: int = 0
+    """Records that were committed in the time over which the rate is taken."""
     kafka: KafkaSnapshot | None = None
     """The state of Kafka; None when it was not asked or did not answer."""
     kafka_error: ErrorView | None = None
@@ -194,6 +151,34 @@ class PipelineState:
     surroundings: Surroundings = UNKNOWN
     """What is known of Airflow and of the engine."""
 
+    @classmethod
+    def read(
+        cls, tx: Transaction, pipeline: Pipeline, now: datetime, surroundings: Surroundings
+    ) -> Self:
+        """The ledger's side."""
+        name = pipeline.name
+        recent = rules.first_recent(tx, name)
+        planned = find_open_ingest(tx, name)
+        return cls(
+            pipeline=pipeline,
+            now=now,
+            known=known_topics(tx, name),
+            open_batches=tuple(batch_record(tx, batch.batch_id) for batch in planned),
+            planned_until={
+                segment.range.partition: segment.range.until_offset
+                for batch in planned
+                for segment in batch.segments
+            },
+            last_committed_batch=last_committed(tx, name),
+            open_losses=tuple(find_losses(tx, name, only_open=True)),
+            understood=rules.recently_understood(tx, name, fingerprint(pipeline), recent),
+            alternating=rules.alternating(tx, name, recent),
+            unshown=unshown(tx, name),
+            unprepared=_why_unprepared(tx, pipeline),
+            recent_records=rules.records_committed_since(tx, name, now - RATE_OVER),
+            surroundings=surroundings,
+        )
+
     def ask(self, port: Kafka) -> "PipelineState":
         """The same with what Kafka says, as far as it is needed.
 
@@ -203,9 +188,11 @@ class PipelineState:
         pipeline = self.pipeline
         held = port.snapshot(pipeline.topics, read_committed=pipeline.reads_committed)
         found = replace(self, kafka=held)
-        is_mute = not self.ledger.understood.has_matched
+        is_mute = not self.understood.has_matched
         levels = newest_levels(port, pipeline, held) if is_mute else {}
-        waits, planned_at = found.waits, self.ledger.last_planned_at
+        newest = (*self.open_batches, *filter(None, [self.last_committed_batch]))
+        planned_at = max((batch.planned_at for batch in newest), default=None)
+        waits = found.waits
         due = dict(port.offsets_at(waits, self.due_before))
         ahead: list[TopicPartition] = []
         if planned_at is not None and planned_at < self.due_before:
@@ -234,7 +221,7 @@ class PipelineState:
     @cached_property
     def partitions(self) -> tuple[PartitionStatus, ...]:
         """Every partition that the ledger or Kafka knows, in order."""
-        known, held = self.ledger.known, self.kafka.topics if self.kafka else {}
+        known, held = self.known, self.kafka.topics if self.kafka else {}
         found = {(topic, n) for topic, entry in known.items() for n in entry.positions}
         for topic in held.keys() & {*self.pipeline.topics, *known}:
             found |= {(topic, n) for n in held[topic].partitions}
@@ -245,7 +232,7 @@ class PipelineState:
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         """What is not read, and why; empty when Kafka did not say what it holds."""
-        pipeline, kafka, known = self.pipeline, self.kafka, self.ledger.known
+        pipeline, kafka, known = self.pipeline, self.kafka, self.known
         if kafka is None:
             return ()
         if isinstance(pipeline.start, datetime) and pipeline.start > self.now:
@@ -288,7 +275,7 @@ class PipelineState:
         return not any(self.waits[where].waiting(readable=True) for where in self.overdue)
 
     def _partition(self, where: TopicPartition) -> PartitionStatus:
-        topic = self.ledger.known.get(where.topic)
+        topic = self.known.get(where.topic)
         position = topic.positions.get(where.partition) if topic else None
         loss = position.open_loss if position else None
         held = self.kafka.partition(where) if self.kafka else None
@@ -305,7 +292,7 @@ class PipelineState:
             topic_id=topic.topic_id if topic else None,
             start_offset=position.start_offset if position else None,
             next_offset=position.next_offset if position else None,
-            planned_until=self.ledger.planned_until.get(where),
+            planned_until=self.planned_until.get(where),
             kafka_earliest=held.earliest if held else None,
             kafka_end=held.end if held else None,
             lag_offsets=held.written_end - first if held and first is not None else None,
@@ -316,7 +303,7 @@ class PipelineState:
 
     def _first(self, where: TopicPartition) -> int | None:
         """The first offset that waits; None when it is not known, as for a start at a time."""
-        topic, start = self.ledger.known.get(where.topic), self.pipeline.start
+        topic, start = self.known.get(where.topic), self.pipeline.start
         held = self.kafka.partition(where) if self.kafka else None
         if held is None or (topic is None and isinstance(start, datetime)):
             return None
@@ -330,3 +317,12 @@ class PipelineState:
         # Behind a truncation nothing is counted.
         counted = loss.range.from_offset if loss and is_truncated else position.next_offset
         return min(held.written_end, max(counted, held.earliest))
+
+
+def _why_unprepared(tx: Transaction, pipeline: Pipeline) -> ErrorView | None:
+    try:
+        check_lines(tx, tables_to_read(tx, pipeline), pipeline)
+        check_prepared(tx, pipeline)
+    except (ConfigError, SchemaError) as error:
+        return ErrorView.of(error)
+    return None

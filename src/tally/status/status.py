@@ -14,7 +14,7 @@ from tally.ledger.rules import Understood
 from tally.model import TopicPartition
 from tally.planning.blocks import Block
 from tally.status.health import Health, Problem, disabled_problem, problems_of, worst_of
-from tally.status.state import RATE_OVER, LedgerState, PartitionStatus, PipelineState
+from tally.status.state import RATE_OVER, PartitionStatus, PipelineState
 from tally.status.surroundings import UNKNOWN, Surroundings
 from tally.views import ErrorView, view_of
 
@@ -167,9 +167,7 @@ class Statuses:
         pipeline = self.ctx.settings.pipeline(name)
         now = self.ctx.clock.now()
         with self.ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
-            ledger = LedgerState.read(tx, pipeline, now)
-        around = self.surroundings
-        state = PipelineState(pipeline=pipeline, now=now, ledger=ledger, surroundings=around)
+            state = PipelineState.read(tx, pipeline, now, self.surroundings)
         if not self.ask_kafka:
             return status_of(state)
         error = next(filter(is_down, self.errors), None)
@@ -226,26 +224,19 @@ class Statuses:
 
 def status_of(state: PipelineState) -> StatusView:
     """The status of a pipeline, as it was read."""
-    kafka, ledger = state.kafka, state.ledger
-    partitions = state.partitions
-    problems = tuple(problems_of(state))
+    kafka, problems = state.kafka, tuple(problems_of(state))
     unknown = [] if kafka else [Health.UNKNOWN]
-    return StatusView(
+    return view_of(
+        StatusView,
+        state,
         pipeline=state.pipeline.name,
         result_table=state.pipeline.table,
         health=worst_of([*(p.health for p in problems), *unknown]),
         problems=problems,
-        lag_offsets=sum(p.lag_offsets or 0 for p in partitions) if kafka else None,
-        understood=ledger.understood,
-        records_per_second=round(ledger.recent_records / RATE_OVER.total_seconds(), 2),
+        lag_offsets=sum(p.lag_offsets or 0 for p in state.partitions) if kafka else None,
+        records_per_second=round(state.recent_records / RATE_OVER.total_seconds(), 2),
         kafka_answered=kafka is not None,
-        kafka_error=state.kafka_error,
         cluster_id=kafka.cluster_id if kafka else None,
-        partitions=partitions,
-        blocks=state.blocks,
-        open_losses=ledger.losses,
-        open_batches=ledger.open_batches,
-        last_committed_batch=ledger.last,
     )
 
 

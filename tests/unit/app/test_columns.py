@@ -24,7 +24,7 @@ from tally.reading.batches import BatchView, SegmentView
 from tally.reading.columns import Column, titled
 from tally.reading.counts import Columns
 from tally.reading.dead_letters import DeadLetterView
-from tally.status.state import LedgerState, PipelineState
+from tally.status.state import PipelineState
 from tally.status.status import StatusView, WaitingPartition, WaitingView, status_of
 from tally.views import CountedRange
 
@@ -86,7 +86,8 @@ STATUS: StatusView = status_of(
     PipelineState(
         pipeline=pipeline(),
         now=AT,
-        ledger=LedgerState(known=known(1000), planned_until={P0: 1005}),
+        known=known(1000),
+        planned_until={P0: 1005},
         kafka=kafka((0, 3000)),
     )
 )

@@ -1,6 +1,6 @@
 """The health of a pipeline, from what is known of it."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,7 +12,7 @@ from tally.ledger.line_sets import Unshown
 from tally.ledger.records import BatchRecord
 from tally.ledger.rules import Understood
 from tally.status.health import Health, ProblemReason, problems_of, worst_of
-from tally.status.state import LedgerState, PipelineState
+from tally.status.state import PipelineState
 from tally.status.surroundings import Surroundings
 from tally.views import ErrorView
 
@@ -22,7 +22,8 @@ ERROR = ErrorView.of(KafkaUnavailableError("no answer", next_step="start it"))
 SOUND = PipelineState(
     pipeline=pipeline(max_lag_offsets=100),
     now=NOW,
-    ledger=LedgerState(known=known(0), understood=Understood(records=10, malformed=5)),
+    known=known(0),
+    understood=Understood(records=10, malformed=5),
     kafka=kafka((0, 0)),
 )
 BEFORE = SOUND.overdue_before
@@ -35,9 +36,7 @@ ONE = {"kafka": kafka((0, 1)), "due_until": {P0: None}}
 
 def read(**changes: Any) -> PipelineState:
     """What is known when something is as no sound pipeline has it."""
-    of_ledger = {field.name for field in fields(LedgerState)} & changes.keys()
-    ledger = replace(SOUND.ledger, **{name: changes.pop(name) for name in of_ledger})
-    return replace(SOUND, ledger=ledger, **changes)
+    return replace(SOUND, **changes)
 
 
 def loss(partition: int) -> LossRecord:
@@ -58,7 +57,7 @@ def test_each_problem_is_named_once_and_failures_come_before_warnings() -> None:
         ({"kafka": None, "kafka_error": ERROR}, [Reason.KAFKA_UNANSWERED], fail),
         ({"surroundings": Surroundings(engine_error=ERROR)}, [Reason.ENGINE_UNANSWERED], fail),
         (LOST, [Reason.BLOCKED], fail),
-        ({"kafka": None, "losses": (loss(0),)}, [Reason.OPEN_LOSS], fail),
+        ({"kafka": None, "open_losses": (loss(0),)}, [Reason.OPEN_LOSS], fail),
         ({"understood": Understood(records=10, malformed=6)}, [Reason.MALFORMED], warn),
         # 2 of 3 lines, beside 7 records that begin none.
         (
@@ -80,9 +79,9 @@ def test_each_problem_is_named_once_and_failures_come_before_warnings() -> None:
         ({"surroundings": PAUSED}, [Reason.PAUSED], warn),
         (worst_last, [Reason.BLOCKED, Reason.LAG, Reason.PAUSED], fail),
         # Where Kafka was asked, the partition of a loss is blocked, or all of its topic.
-        ({**LOST, "losses": (loss(0),)}, [Reason.BLOCKED], fail),
-        ({"known": known(1, topic_id="old"), "losses": (loss(0),)}, [Reason.BLOCKED], fail),
-        ({**LOST, "losses": (loss(0), loss(1))}, both, fail),
+        ({**LOST, "open_losses": (loss(0),)}, [Reason.BLOCKED], fail),
+        ({"known": known(1, topic_id="old"), "open_losses": (loss(0),)}, [Reason.BLOCKED], fail),
+        ({**LOST, "open_losses": (loss(0), loss(1))}, both, fail),
         # Late is what waits longer than two starts and the patience of one batch.
         ({"open_batches": [blank(BatchRecord, planned_at=BEFORE - SECOND)]}, [Reason.LATE], fail),
         ({"open_batches": [blank(BatchRecord, planned_at=BEFORE)]}, [], ok),

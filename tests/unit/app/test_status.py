@@ -10,12 +10,12 @@ from tests.unit.values import AT, P0, kafka, known, pipeline, span
 from tally.errors import KafkaUnavailableError
 from tally.model import KafkaSnapshot, KnownTopic, Loss, LossCause
 from tally.status.health import Health, worst_of
-from tally.status.state import LedgerState, PipelineState
+from tally.status.state import PipelineState
 from tally.status.status import StatusView, WaitingPartition, WaitingView, status_of
 from tally.status.surroundings import Surroundings
 from tally.views import ErrorView
 
-NOW = PipelineState(pipeline=pipeline(), now=AT, ledger=LedgerState(known={}))
+NOW = PipelineState(pipeline=pipeline(), now=AT, known={})
 LOST = Loss(cause=LossCause.EXPIRED, range=span(1, 4))
 NO_START = (None, None)
 
@@ -60,8 +60,7 @@ CASES: tuple[tuple[dict[str, KnownTopic], KafkaSnapshot | None, list[Any], list[
 
 
 def stand(ledger: dict[str, KnownTopic], said: KafkaSnapshot | None, **keys: Any) -> StatusView:
-    state = LedgerState(known=ledger)
-    return status_of(replace(NOW, pipeline=pipeline(**keys), ledger=state, kafka=said))
+    return status_of(replace(NOW, pipeline=pipeline(**keys), known=ledger, kafka=said))
 
 
 def test_each_partition_has_its_offsets_its_lag_and_its_condition() -> None:
@@ -102,7 +101,7 @@ def test_without_an_answer_from_kafka_the_health_is_a_failure_or_unknown() -> No
         (known(9), replace(NOW, kafka_error=error), Health.FAIL),
         (known(1), replace(NOW, surroundings=paused, kafka=kafka((4, 9))), Health.FAIL),
     ):
-        view = status_of(replace(read, ledger=LedgerState(known=state)))
+        view = status_of(replace(read, known=state))
         assert view.health is health
     summaries = [Health.OK, Health.WARN, Health.UNKNOWN]
     assert worst_of(summaries) is Health.UNKNOWN
@@ -119,8 +118,7 @@ def test_the_lag_of_a_new_topic_follows_from_its_start() -> None:
 def test_what_is_planned_is_shown_beside_what_is_counted() -> None:
     """Without Kafka it is all that is known of how far behind a partition is."""
     both = known(3, 9)
-    state = LedgerState(known=both, planned_until={P0: 8})
-    view = status_of(replace(NOW, ledger=state))
+    view = status_of(replace(NOW, known=both, planned_until={P0: 8}))
     assert [p.planned_until for p in view.partitions] == [8, None]
     assert [p.planned_offsets for p in view.partitions] == [5, 0]
 

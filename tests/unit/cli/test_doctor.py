@@ -11,7 +11,7 @@ from tally.model import TopicRights
 from tally.status.doctor import diagnosis_of, examine, machine, servers
 from tally.status.doctor.diagnosis import Diagnosis
 from tally.status.health import Health
-from tally.status.state import LedgerState, PipelineState
+from tally.status.state import PipelineState
 from tally.status.status import status_of
 from tally.status.surroundings import Orchestration, is_configured
 
@@ -115,9 +115,7 @@ def test_another_cluster_and_a_re_created_topic_are_found() -> None:
     """The ledger's offsets belong to one topic of one cluster."""
     ledgers = ({}, known(), known(topic_id="old"), known(cluster_id="other"))
     views = [
-        status_of(
-            PipelineState(pipeline=pipeline(), now=AT, ledger=LedgerState(known=of), kafka=SNAPSHOT)
-        )
+        status_of(PipelineState(pipeline=pipeline(), now=AT, known=of, kafka=SNAPSHOT))
         for of in ledgers
     ]
     assert [sound(diagnosis_of(view)) for view in views] == [OK, OK, FAIL, FAIL]
