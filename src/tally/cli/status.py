@@ -1,5 +1,6 @@
 """``status``, ``pipelines`` and ``doctor``: how everything is, and what to do about it."""
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -143,11 +144,11 @@ def doctor(app: App) -> int:
         app.config_path, airflow=app.airflow_environment, on_check=partial(_show_check, out)
     )
     out.document(view)
-    skipped = view.count(Health.SKIP)
+    of = Counter(check.health for check in view.checks)
     out.line()
     out.line(
-        f"{plural(len(view.checks) - skipped, 'check')}: {view.count(Health.FAIL)} failed, "
-        f"{view.count(Health.WARN)} to look at, {skipped} skipped"
+        f"{plural(of.total() - of[Health.SKIP], 'check')}: {of[Health.FAIL]} failed, "
+        f"{of[Health.WARN]} to look at, {of[Health.SKIP]} skipped"
     )
     return EXIT_OK if view.healthy else EXIT_FINDINGS
 

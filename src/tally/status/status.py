@@ -119,13 +119,6 @@ class PipelineSummary:
     """When its last minute batch was committed; null before the first one."""
 
     @classmethod
-    def of(cls, view: StatusView, topics: Sequence[str]) -> Self:
-        """The summary of a status."""
-        last = view.last_committed_batch
-        committed_at = last.committed_at if last else None
-        return view_of(cls, view, topics=tuple(topics), last_committed_at=committed_at)
-
-    @classmethod
     def disabled(cls, name: str, mistakes: Sequence[str]) -> Self:
         """The summary of a pipeline that is configured wrong."""
         return cls(pipeline=name, health=Health.FAIL, problems=(disabled_problem(mistakes),))
@@ -212,14 +205,16 @@ class Statuses:
 
     def overview(self, names: Sequence[str]) -> PipelinesView:
         """Pipelines of the configuration, the disabled ones too."""
-        settings = self.ctx.settings
-        found = tuple(
-            PipelineSummary.disabled(name, settings.disabled[name])
-            if name in settings.disabled
-            else PipelineSummary.of(self.of(name), settings.pipeline(name).topics)
-            for name in names
-        )
-        return PipelinesView(health=worst_of(one.health for one in found), pipelines=found)
+        settings, found = self.ctx.settings, []
+        for name in names:
+            if name in settings.disabled:
+                found.append(PipelineSummary.disabled(name, settings.disabled[name]))
+                continue
+            view, topics = self.of(name), tuple(settings.pipeline(name).topics)
+            last = view.last_committed_batch
+            at = last.committed_at if last else None
+            found.append(view_of(PipelineSummary, view, topics=topics, last_committed_at=at))
+        return PipelinesView(health=worst_of(one.health for one in found), pipelines=tuple(found))
 
 
 def status_of(state: PipelineState) -> StatusView:

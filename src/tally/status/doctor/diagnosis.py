@@ -33,10 +33,6 @@ class DoctorView:
     checks: tuple[Diagnosis, ...]
     """The checks, in the order in which they were made."""
 
-    def count(self, health: Health) -> int:
-        """How many checks have this outcome."""
-        return sum(check.health is health for check in self.checks)
-
 
 def ok(check: str, detail: str) -> Diagnosis:
     """The check passed."""

@@ -2,7 +2,6 @@
 
 import importlib.util
 import platform
-import sys
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -15,19 +14,14 @@ from tally.spark.java import java
 from tally.status.doctor.diagnosis import Diagnosis, fail, judged, ok, refused, skip, warn
 from tally.status.surroundings import CONNECTIONS, Orchestration
 
-OLDEST_PYTHON: Final = (3, 11)
-
 COMMAND: Final = "tally"
 OWN: Final = frozenset({"kafka-tally", "kafka-tally-local"})
 SPARK_TYPES: Final = ("spark", "spark_connect")
 
 
 def check_python() -> Diagnosis:
-    """Whether this Python is new enough."""
-    version = platform.python_version()
-    if sys.version_info[:2] < OLDEST_PYTHON:
-        return fail("python.version", version, "install Python 3.11 or newer")
-    return ok("python.version", version)
+    """Which Python this is; on one that is too old nothing of Tally is imported."""
+    return ok("python.version", platform.python_version())
 
 
 def check_distribution() -> Diagnosis:
