@@ -1,6 +1,6 @@
 """The columns of the ledger's records: for the terminal, the console's pages and its exports."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
@@ -57,16 +57,6 @@ class Column:
         return str(found) if isinstance(found, str) else found
 
 
-def titled(columns: Sequence[Column]) -> tuple[Column, ...]:
-    """Those of the columns that a page of the console shows."""
-    return tuple(column for column in columns if column.title)
-
-
-def row_of(columns: Sequence[Column], record: Any) -> Mapping[str, Cell]:
-    """What the columns have of a record, by key."""
-    return {column.key: column.value(record) for column in columns}
-
-
 def _seconds(batch: BatchRecord) -> float | None:
     """From its plan to its commit; None before that."""
     if batch.committed_at is None:
@@ -94,6 +84,11 @@ def _replaced(segment: Any) -> str:
 def _total(key: str) -> Callable[[Any], int | None]:
     """What was found in a segment; None until it is counted."""
     return lambda segment: segment.totals and getattr(segment.totals, key)
+
+
+def _done(done: str, among: str) -> Callable[[Any], str]:
+    """How much of a replay is done: ``1/2,000``."""
+    return lambda replay: f"{getattr(replay, done):,}/{getattr(replay, among):,}"
 
 
 def _range(record: Any) -> Any:
@@ -196,15 +191,8 @@ REPLAY: Final = (
     Column("request", "what"),
     Column("committed", "committed"),
     Column("batches", "of batches"),
-    Column("batches", "", "BATCHES", COUNT, of=lambda one: f"{one.committed:,}/{one.batches:,}"),
-    Column(
-        "offsets",
-        "",
-        "OFFSETS",
-        COUNT,
-        wide=True,
-        of=lambda one: f"{one.offsets_committed:,}/{one.offsets:,}",
-    ),
+    Column("batches", "", "BATCHES", COUNT, of=_done("committed", "batches")),
+    Column("offsets", "", "OFFSETS", COUNT, wide=True, of=_done("offsets_committed", "offsets")),
     Column("request", "", "ASKED FOR", TEXT),
     Column("reason", "reason", "REASON", wide=True),
 )

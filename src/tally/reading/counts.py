@@ -17,9 +17,10 @@ from tally.ledger import rules
 from tally.ledger.positions import PartitionRecord
 from tally.ledger.replacements import ranges_of_minutes
 from tally.ledger.results import ResultRow, result_rows
-from tally.ledger.rules import OtherOffsets, OtherRule
+from tally.ledger.rules import OtherRule
 from tally.ledger.tables import Tables, tables_to_read
 from tally.model import KafkaSnapshot
+from tally.mysql.transactions import Transaction
 from tally.planning.serving import topic_of
 from tally.views import ErrorView, view_of
 
@@ -162,7 +163,14 @@ def counts(
             folded = rules.folded_minutes(tx, tables, name, *span)
         elsewhere = rules.other_offsets(tx, name, today)
     others = {minute: list(of) for minute, of in groupby(found, key=attrgetter("log_time"))}
-    kafka = _snapshot(ctx, pipeline, elsewhere) if elsewhere else None
+    outdated: Outdated | None = None
+    gone: int | None = 0
+    if elsewhere:
+        kafka = _snapshot(ctx, pipeline, elsewhere)
+        with ctx.database.transaction(read_only=True) as tx:
+            outdated = _outdated(tx, name, others, kafka) if others else None
+            lost = [_gone(tx, name, today, other, kafka) for other in elsewhere if kafka]
+            gone = sum(lost) if kafka else None
     return CountsView(
         pipeline=name,
         table=tables.result,
@@ -170,9 +178,9 @@ def counts(
         levels=tuple(pipeline.levels),
         rules=pipeline.rules,
         fingerprint=today,
-        outdated=_outdated(ctx, name, others, kafka) if others else None,
+        outdated=outdated,
         other_offsets=sum(other.offsets for other in elsewhere),
-        other_offsets_gone=_offsets_gone(ctx, name, today, elsewhere, kafka) if elsewhere else 0,
+        other_offsets_gone=gone,
         minutes=tuple(_counted(row, others.get(row.log_time, ()), folded) for row in rows),
         total=sum(row.log_count for row in rows),
     )
@@ -190,7 +198,7 @@ def _counted(row: ResultRow, others: Sequence[OtherRule], folded: set[str]) -> C
 
 
 def _snapshot(
-    ctx: Context, pipeline: Pipeline, elsewhere: Sequence[OtherOffsets]
+    ctx: Context, pipeline: Pipeline, elsewhere: Sequence[rules.OtherOffsets]
 ) -> KafkaSnapshot | None:
     """What Kafka holds of what is under other rules, None when it does not say.
 
@@ -205,30 +213,18 @@ def _snapshot(
         return None
 
 
-def _offsets_gone(
-    ctx: Context,
-    name: str,
-    today: str,
-    elsewhere: Sequence[OtherOffsets],
-    kafka: KafkaSnapshot | None,
-) -> int | None:
-    """How many offsets under other rules are in segments that Kafka no longer holds whole.
-
-    None when it did not say what it holds.
-    """
-    if kafka is None:
-        return None
-    with ctx.database.transaction(read_only=True) as tx:
-        return sum(
-            other.offsets
-            if (earliest := _earliest(other, kafka)) is None
-            else rules.other_offsets_from_before(tx, name, today, other, earliest)
-            for other in elsewhere
-        )
+def _gone(
+    tx: Transaction, name: str, today: str, other: rules.OtherOffsets, kafka: KafkaSnapshot
+) -> int:
+    """How many offsets of a partition are in segments that Kafka no longer holds whole."""
+    earliest = _earliest(other, kafka)
+    if earliest is None:
+        return other.offsets
+    return rules.other_offsets_from_before(tx, name, today, other, earliest)
 
 
 def _outdated(
-    ctx: Context,
+    tx: Transaction,
     name: str,
     others: Mapping[str, Sequence[OtherRule]],
     kafka: KafkaSnapshot | None,
@@ -238,7 +234,9 @@ def _outdated(
     is_held = [
         kafka is None or all(_is_held(other, kafka) for other in of) for of in others.values()
     ]
-    span = _replayable(ctx, name, _longest(minutes, is_held), kafka)
+    span = _longest(minutes, is_held)
+    if kafka is not None and span:
+        span = _replayable(tx, name, span, kafka)
     return Outdated(
         minutes=len(minutes),
         first_minute=minutes[0],
@@ -250,28 +248,25 @@ def _outdated(
 
 
 def _replayable(
-    ctx: Context, name: str, span: Sequence[str], kafka: KafkaSnapshot | None
+    tx: Transaction, name: str, span: Sequence[str], kafka: KafkaSnapshot
 ) -> Sequence[str]:
     """The end of a span of minutes of which a replay is not refused.
 
     A replay of minutes reads all segments with lines in them, those under today's rules too.
     """
-    if kafka is None or not span:
-        return span
-    with ctx.database.transaction(read_only=True) as tx:
 
-        def is_refused(first: int) -> bool:
-            return any(
-                (held := kafka.partition(r.partition)) is None or held.earliest > r.from_offset
-                for r in ranges_of_minutes(tx, name, span[first], span[-1])
-            )
+    def is_granted(first: int) -> bool:
+        return all(
+            (held := kafka.partition(r.partition)) is not None and held.earliest <= r.from_offset
+            for r in ranges_of_minutes(tx, name, span[first], span[-1])
+        )
 
-        # The fewer minutes, the fewer segments: what is not refused from one minute on is not
-        # refused from a later one.
-        return span[bisect_left(range(len(span)), True, key=lambda n: not is_refused(n)) :]
+    # The fewer minutes, the fewer segments: what is not refused from one minute on is not refused
+    # from a later one.
+    return span[bisect_left(range(len(span)), True, key=is_granted) :]
 
 
-def _longest(minutes: Sequence[str], is_held: Sequence[bool]) -> list[str]:
+def _longest(minutes: Sequence[str], is_held: Sequence[bool]) -> Sequence[str]:
     """The longest run of minutes that are held, the last of several."""
     runs = groupby(zip(minutes, is_held, strict=True), key=itemgetter(1))
     held = [[minute for minute, _ in run] for are_held, run in runs if are_held]

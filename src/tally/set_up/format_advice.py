@@ -18,6 +18,7 @@ from tally.lines.format import (
     MalformedReason,
 )
 from tally.lines.parsing import parse_line_format
+from tally.lines.time_format import EPOCHS
 from tally.lines.time_rule import TimeRule, offset_minutes
 
 _HEADER_BYTES: Final = 5
@@ -40,12 +41,8 @@ _NAMED: Final = 20
 # In lower case, without `_` and a leading `@`.
 _TIMES: Final = ("timestamp", "time", "ts", "t", "datetime", "date", "when", "asctime")
 _LEVELS: Final = ("level", "severity", "lvl", "sev", "loglevel", "levelname", "severitytext", "l")
-_EPOCHS: Final = {
-    10: "epoch_seconds",
-    13: "epoch_milliseconds",
-    16: "epoch_microseconds",
-    19: "epoch_nanoseconds",
-}
+_EPOCHS: Final = {9 + len(str(scale)): name for name, scale in EPOCHS.items()}
+"""By the digits that a time since 1970 has in these years."""
 
 
 Configured = str | Mapping[str, Any]

@@ -10,7 +10,7 @@ from fastapi import status
 from tally.airflow.console.runs import surroundings_now
 from tally.context import Context
 from tally.errors import UsageError
-from tally.reading.columns import Cell, Column, row_of, titled
+from tally.reading.columns import Cell, Column
 from tally.status.status import Statuses
 
 ROWS: Final = 50
@@ -138,8 +138,10 @@ class Table:
         empty: str = "none",
     ) -> None:
         self.name, self.title, self.links, self.empty = name, title, links or {}, empty
-        self.columns = titled(columns)
-        self.rows: list[Mapping[str, Cell]] = [row_of(self.columns, one) for one in records]
+        self.columns = [column for column in columns if column.title]
+        self.rows: list[Mapping[str, Cell]] = [
+            {column.key: column.value(one) for column in self.columns} for one in records
+        ]
 
     @property
     def shown(self) -> Sequence[Mapping[str, Cell]]:
