@@ -233,10 +233,8 @@ def _tried(
     judged = [(line.value or b"", of.reason) for line, of in zip(lines, tried, strict=True)]
     malformed = [(value, reason) for value, reason in judged if reason is not None]
     sound = [line for line in tried if line.reason is None]
-    printed = Counter(line.fields[LEVEL] for line in sound if LEVEL in line.fields)
-    levels: Counter[str] = Counter()
-    for level, count in printed.items():
-        levels[line_format.level_names.get(level, level)] += count
+    printed = (line.fields[LEVEL] for line in sound if LEVEL in line.fields)
+    levels = Counter(line_format.level_names.get(level, level) for level in printed)
     known = sum(count for level, count in levels.items() if advice.is_known(line_format, level))
     stated = (offset_of(line_format, value) for value, reason in judged if reason is None)
     no_line = continuation_reasons(line_format, rule)

@@ -30,9 +30,8 @@ _ASK: Final = """
 import json, sys
 from airflow.exceptions import AirflowNotFoundException
 from airflow.models import Connection
-count = int(sys.argv[1])
 types = {}
-for name in sys.argv[2 : 2 + count]:
+for name in sys.argv[1].split():
     try:
         types[name] = Connection.get_connection_from_secrets(name).conn_type
     except AirflowNotFoundException:
@@ -44,7 +43,7 @@ try:
     from airflow.utils.session import create_session
     with create_session() as session:
         dags = session.query(DagModel.dag_id, DagModel.is_paused).filter(
-            DagModel.dag_id.in_(sys.argv[2 + count :]), ~DagModel.is_stale
+            DagModel.dag_id.in_(sys.argv[2:]), ~DagModel.is_stale
         )
         paused = {dag_id: is_paused for dag_id, is_paused in dags}
         job = most_recent_job("SchedulerJob", session=session)
@@ -140,10 +139,9 @@ def ask_airflow(environ: Mapping[str, str], pipelines: Sequence[str]) -> Orchest
         environ: Environment variables that say which Airflow it is, besides this process's.
         pipelines: The pipelines; the DAG of each has its name.
     """
-    asked = [str(len(CONNECTIONS)), *CONNECTIONS, *pipelines]
     try:
         answer = subprocess.run(
-            [sys.executable, "-c", _ASK, *asked],
+            [sys.executable, "-c", _ASK, " ".join(CONNECTIONS), *pipelines],
             capture_output=True,
             text=True,
             timeout=AIRFLOW_PATIENCE_S,

@@ -71,7 +71,7 @@ def check_database(ctx: Context, config: Path) -> Iterator[Diagnosis]:
         int(facts["session"]["max_allowed_packet"]),
         max((p.dead_letter_max_bytes for p in settings.pipelines.values()), default=0),
     )
-    pipelines = [settings.pipeline(name) for name in settings.pipelines]
+    pipelines = settings.pipelines.values()
     if settings.results is not None and any(pipeline.rows_view for pipeline in pipelines):
         kept = asked("results.reachable", lambda: server_facts(ctx.rows), _START_RESULTS, explain)
         yield ok("results.reachable", _address(settings.results))
@@ -216,9 +216,8 @@ def changing(grants: Iterable[str]) -> Iterator[str]:
 def check_broker(ctx: Context, config: Path) -> Iterator[Diagnosis]:
     """All checks of Kafka."""
     settings = ctx.settings
-    topics = sorted(
-        {topic for pipeline in settings.pipelines.values() for topic in pipeline.topics}
-    )
+    pipelines = [settings.pipelines[name] for name in sorted(settings.pipelines)]
+    topics = sorted({topic for pipeline in pipelines for topic in pipeline.topics})
 
     def ask() -> tuple[KafkaSnapshot, Mapping[str, TopicRights]]:
         held = ctx.kafka.snapshot(topics)
@@ -226,11 +225,9 @@ def check_broker(ctx: Context, config: Path) -> Iterator[Diagnosis]:
 
     explain = partial(name_sources, settings, config)
     snapshot, rights = asked("kafka.reachable", ask, _START_KAFKA, explain)
-    yield ok(
-        "kafka.reachable", f"{settings.kafka.bootstrap_servers}, cluster {snapshot.cluster_id}"
-    )
-    for name in sorted(settings.pipelines):
-        pipeline = settings.pipeline(name)
+    servers = settings.kafka.bootstrap_servers
+    yield ok("kafka.reachable", f"{servers}, cluster {snapshot.cluster_id}")
+    for pipeline in pipelines:
         for topic in pipeline.topics:
             yield check_topic(pipeline, topic, snapshot, rights)
 
