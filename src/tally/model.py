@@ -134,21 +134,27 @@ class Position:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KnownTopic:
+class Generation:
+    """What Kafka identifies a generation of a topic by."""
+
+    topic_id: str
+    """Kafka's id of the topic; a topic that is created again has a new one."""
+    cluster_id: str
+    """Kafka's id of the cluster that the topic is on."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownTopic(Generation):
     """The current generation of a topic, as the ledger knows it."""
 
     generation_id: int
     """The ledger's key of the generation."""
-    topic_id: str
-    """Kafka's id of the topic."""
-    cluster_id: str
-    """Id of the cluster it was seen on."""
     positions: Mapping[int, Position]
     """By partition number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Segment:
+class Segment(Generation):
     """One offset range, once planned: the unit that is counted, committed, superseded."""
 
     segment_id: int
@@ -157,10 +163,6 @@ class Segment:
     """What is read."""
     state: SegmentState
     """Its state."""
-    topic_id: str
-    """Kafka's id of the topic when the range was planned."""
-    cluster_id: str
-    """Id of the cluster that the topic was on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,7 @@ import pytest
 from tally.counting.replan import replan_batch
 from tally.errors import DataLossError, MySQLUnavailableError, OutcomeUnknownError, OvertakenError
 from tally.ledger import batches
-from tally.ledger.replacements import first_whole, tiles_of
+from tally.ledger.positions import first_whole, tiles_of
 from tally.ledger.replays import standing_for
 from tally.model import Batch
 from tally.planning.replay_request import RangesAsked, Request
@@ -165,7 +165,7 @@ def test_a_range_has_the_tiles_that_overlap_it(thirds: World) -> None:
     with thirds.database.transaction(read_only=True) as tx:
         (tile,) = tiles_of(tx, generation, thirds.partition(0), 10, 20)
         assert (tile.range.from_offset, tile.range.until_offset) == (10, 20)
-        assert tiles_of(tx, generation, thirds.partition(1), 10, 20) == ()
+        assert tiles_of(tx, generation, thirds.partition(1), 10, 20) == []
         assert first_whole(tx, generation, thirds.partition(0), 10) == 10
     add_loss(thirds, 0, 10, 12, "missing")
     add_loss(thirds, 0, 18, 20, "missing")

@@ -60,7 +60,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "tally.ledger.batches:settle_replay 3": _OTHER_END,
     "tally.ledger.replays:seconds_for 1": _MOMENT,
     "tally.ledger.commit:supersede 1": "the topic's row is locked without need",
-    "tally.ledger.replacements:tiles_of 4": "one more segment is read, and left out by its end",
+    "tally.ledger.positions:tiles_of 4": "one more segment is read, and left out by its end",
     "tally.counting.plan:_why_abandon 1": _MOMENT,
     "tally.counting.plan:_starts 1": _MOMENT,
 }

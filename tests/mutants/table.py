@@ -103,22 +103,22 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a loss is accepted as it was shown, its cause included",
-        where="tally.ledger.decisions:_IS_AS_SEEN",
-        before="l.state = 'open' and l.cause = %s\"",
-        after="l.state = 'open' and %s <> ''\"",
+        where="tally.ledger.decisions:decide_losses",
+        before="state = 'open' and cause = %s and",
+        after="state = 'open' and %s <> '' and",
         tests=(f"{LOSSES}::test_a_loss_that_has_become_another_is_another_decision",),
     ),
     Mutant(
         guard="a loss is decided as it was shown, another operator's decision included",
-        where="tally.ledger.decisions:_IS_AS_SEEN",
-        before="l.decided_at <=> %s",
+        where="tally.ledger.decisions:decide_losses",
+        before="decided_at <=> %s",
         after="%s <=> %s",
         tests=(f"{LOSSES_DAG}::test_a_loss_that_is_kept_blocked_just_before_is_not_decided",),
         also=(
             (
-                "tally.ledger.decisions:_as_seen",
-                "        loss.decided_at,\n",
-                "        1,\n        1,\n",
+                "tally.ledger.decisions:decide_losses",
+                "loss.decided_at),\n",
+                "1, 1),\n",
             ),
         ),
     ),
@@ -632,7 +632,7 @@ MUTANTS: Final = (
     Mutant(
         guard="no other live segment reaches into what a replay counts",
         where="tally.ledger.commit:supersede",
-        before="        _check_alone(tx, batch, segment.segment_id)\n",
+        before="        _check_alone(tx, batch, segment)\n",
         after="        pass\n",
         tests=(f"{REPLAY}::test_offsets_below_the_start_are_counted_for_the_first_time",),
     ),
@@ -645,7 +645,7 @@ MUTANTS: Final = (
         also=(
             (
                 "tally.ledger.commit:supersede",
-                "        _check_alone(tx, batch, segment.segment_id)\n",
+                "        _check_alone(tx, batch, segment)\n",
                 "        pass\n",
             ),
         ),
@@ -949,7 +949,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a label makes room for another",
-        where="tally.ledger.table_changes:_changed",
+        where="tally.ledger.table_changes:check_preparation",
         before="(pipeline.has_own_tables or (before is not None and before.has_own))",
         after="pipeline.has_own_tables",
         tests=(f"{LABELS}::test_one_label_makes_room_for_another",),

@@ -55,7 +55,7 @@ def test_a_boundary_is_moved_by_one_character() -> None:
     """In Python and in SQL: the operator alone changes, and what comes out can be run."""
     guards = [boundary.guard for boundary in BOUNDARIES]
     assert len(guards) == len(set(guards)) > 50
-    assert EQUIVALENT.keys() | {"tally.ledger.replacements:tiles_of 6"} <= set(guards)
+    assert EQUIVALENT.keys() | {"tally.ledger.positions:tiles_of 6"} <= set(guards)
     assert [
         path for paths in TESTS.values() for path in paths if not (PROJECT / path).exists()
     ] == []

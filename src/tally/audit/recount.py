@@ -22,14 +22,14 @@ from tally.context import Context, Reader
 from tally.errors import DataLossError
 from tally.formatting import plural
 from tally.ledger import records
-from tally.ledger.contributions import rows_of
+from tally.ledger.contributions import contributions_of, rows_of
 from tally.ledger.dead_letters import letters_of_segments
 from tally.ledger.decisions import find_losses
 from tally.ledger.invariants import Violation
 from tally.ledger.positions import known_topics
 from tally.ledger.records import SegmentRecord
 from tally.ledger.tables import Tables, check_tables, tables_to_read
-from tally.model import KafkaSnapshot, OffsetRange, SegmentTotals
+from tally.model import KafkaSnapshot, OffsetRange, SegmentState, SegmentTotals
 
 Progress = Callable[[int, int], None]
 
@@ -93,8 +93,8 @@ def recount(ctx: Context, name: str, progress: Progress) -> tuple[Recount, list[
     """
     pipeline = ctx.settings.pipeline(name)
     with ctx.database.transaction(read_only=True) as tx:
-        segments = records.live_segments(tx, name)
-        folded = [segment.range for segment in records.folded_segments(tx, name)]
+        segments = records.segments_in(tx, name, SegmentState.LIVE)
+        folded = [s.range for s in records.segments_in(tx, name, SegmentState.FOLDED)]
         losses = find_losses(tx, name)
         known = known_topics(tx, name)
         tables = tables_to_read(tx, pipeline)
@@ -247,7 +247,7 @@ class _Recounting:
                 for segment_id, letter in letters_of_segments(tx, places):
                     kept = Letter.of(letter, self._pipeline.dead_letter_max_bytes)
                     letters[segment_id][letter.offset] = kept
-            rows = records.contributions_of(tx, self._tables, ids)
+            rows = contributions_of(tx, self._tables, ids)
             return _Held(totals={}, rows=rows, letters=letters)
 
     def _compare(self, segment: SegmentRecord, held: _Held, contributed: _Held) -> None:

@@ -15,7 +15,7 @@ from tally.cli.session import shared_session
 from tally.counting.batch import Ran
 from tally.errors import DataLossError, FencedError, TallyError, UsageError
 from tally.formatting import plural
-from tally.ledger import replacements, replays
+from tally.ledger import contributions, replays
 from tally.maintenance.decisions import cancel_replay
 from tally.model import ReplayState
 from tally.planning.replay_request import Request
@@ -46,7 +46,7 @@ class ReplayDocument:
     """The replay as the ledger has it now."""
     batches: tuple[Ran, ...] = ()
     """The batches that this call has counted."""
-    changes: replacements.Changes | None = None
+    changes: contributions.Changes | None = None
     """What the replay has changed in the result."""
     error: ErrorView | None = None
     """Why the replay cannot be done, or why it has stopped."""

@@ -10,7 +10,7 @@ from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.errors import FencedError, ReplayRefusedError
 from tally.kafka.client import Kafka
-from tally.ledger import batches, positions, replacements, replays
+from tally.ledger import batches, positions, replays
 from tally.model import (
     Batch,
     BatchState,
@@ -44,7 +44,7 @@ def plan_against(
     for r in asked:
         if r.partition.topic in known:
             of_partition = known_tiles.setdefault(r.partition, {})
-            found = replacements.tiles_of(
+            found = positions.tiles_of(
                 tx,
                 known[r.partition.topic].generation_id,
                 r.partition,

@@ -12,8 +12,9 @@ from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.deliveries.set_store import KeptSet, SetStore
 from tally.ledger.line_sets import CountedMinute, counted_minutes
-from tally.ledger.records import SegmentRecord, folded_segments
+from tally.ledger.records import SegmentRecord, segments_in
 from tally.ledger.tables import tables_to_read
+from tally.model import SegmentState
 
 _SHOWN_MAX: Final = 20
 _READ_FILES_S: Final = 3_600
@@ -25,7 +26,7 @@ def different_segments(ctx: Context, pipeline: Pipeline, store: SetStore) -> dic
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         # The server waits with the ledger's minutes while those of many files are read.
         tx.keep_streams_open(_READ_FILES_S)
-        folds = Folds(folded_segments(tx, pipeline.name))
+        folds = Folds(segments_in(tx, pipeline.name, SegmentState.FOLDED))
         counted = counted_minutes(tx, tables_to_read(tx, pipeline), pipeline.name)
         found = dict(differences(counted, store.live_sets(), folds))
     return found | dict(folds.differences())

@@ -12,7 +12,7 @@ from tally.ledger.contributions import lines_of_segment
 from tally.ledger.dead_letters import TOTALLED_OF_SEGMENT
 from tally.ledger.schema import check_version
 from tally.ledger.tables import Tables
-from tally.model import Batch, BatchState, OffsetRange, SegmentTotals, TopicPartition
+from tally.model import Batch, BatchState, OffsetRange, Segment, SegmentTotals, TopicPartition
 from tally.mysql.transactions import Transaction
 
 
@@ -125,11 +125,11 @@ def supersede(tx: Transaction, batch: Batch) -> None:
             next_step=f"tally replay --resume {batch.replay_id} replans what is left",
         )
     for segment in batch.segments:
-        _check_alone(tx, batch, segment.segment_id)
+        _check_alone(tx, batch, segment)
     _restore_losses(tx, batch)
 
 
-def _check_alone(tx: Transaction, batch: Batch, segment_id: int) -> None:
+def _check_alone(tx: Transaction, batch: Batch, segment: Segment) -> None:
     """Raise if another live segment overlaps the range.
 
     Live segments do not overlap each other, so the last that starts before the range ends suffices.
@@ -140,12 +140,11 @@ def _check_alone(tx: Transaction, batch: Batch, segment_id: int) -> None:
         " and o.live_from < n.until_offset"
         " where n.segment_id = %s and o.segment_id <> n.segment_id"
         " order by o.live_from desc limit 1",
-        (segment_id,),
+        (segment.segment_id,),
     )
-    mine = next(s.range for s in batch.segments if s.segment_id == segment_id)
-    if row is not None and row["until_offset"] > mine.from_offset:
+    if row is not None and row["until_offset"] > segment.range.from_offset:
         raise OvertakenError(
-            f"batch {batch.batch_id}: {mine} was counted by segment {row['segment_id']}, "
+            f"batch {batch.batch_id}: {segment.range} was counted by segment {row['segment_id']}, "
             f"[{row['from_offset']}, {row['until_offset']}), meanwhile",
             next_step=f"tally replay --resume {batch.replay_id} replans what is left",
         )
@@ -164,27 +163,24 @@ def _restore_losses(tx: Transaction, batch: Batch) -> None:
             "insert into lost_range (incarnation_id, partition_id, from_offset, until_offset,"
             " cause, state, detected_at, decided_at, decided_by, reason)"
             f" select l.incarnation_id, l.partition_id, {start}, {until}, l.cause, l.state,"
-            f" l.detected_at, l.decided_at, l.decided_by, l.reason {_LOSSES_IN_RANGE}"
-            f" and {outside}",
+            " l.detected_at, l.decided_at, l.decided_by, l.reason"
+            f" from {_LOSSES} where {_IN_RANGE} and {outside}",
             (batch.batch_id,),
         )
-    found = tx.rows(
-        "select l.lost_range_id, greatest(l.from_offset, s.from_offset) as from_offset,"
-        f" least(l.until_offset, s.until_offset) as until_offset {_LOSSES_IN_RANGE}",
-        (batch.batch_id,),
+    tx.execute(
+        f"update {_LOSSES} set l.state = 'restored',"
+        " l.from_offset = greatest(l.from_offset, s.from_offset),"
+        " l.until_offset = least(l.until_offset, s.until_offset),"
+        " l.reason = left(concat(l.reason, '; counted by batch ', %s), 1000)"
+        f" where {_IN_RANGE}",
+        (batch.batch_id, batch.batch_id),
     )
-    for row in found:
-        tx.execute(
-            "update lost_range set state = 'restored', from_offset = %s, until_offset = %s,"
-            " reason = left(concat(reason, '; counted by batch ', %s), 1000)"
-            " where lost_range_id = %s",
-            (row["from_offset"], row["until_offset"], batch.batch_id, row["lost_range_id"]),
-        )
 
 
-_LOSSES_IN_RANGE: Final = """
-    from lost_range l join segment s using (incarnation_id, partition_id)
-    where s.batch_id = %s and l.state = 'accepted' and l.cause = 'expired'
+# A batch has one segment of a partition.
+_LOSSES: Final = "lost_range l join segment s using (incarnation_id, partition_id)"
+_IN_RANGE: Final = """
+    s.batch_id = %s and l.state = 'accepted' and l.cause = 'expired'
     and s.from_offset < l.until_offset and l.from_offset < s.until_offset
 """
 

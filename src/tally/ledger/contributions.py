@@ -4,12 +4,16 @@ The server computes the result from the stored contributions, so the two cannot 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from tally.aggregates.aggregate import LINES, TIME, Aggregate
 from tally.aggregates.counts import Contribution
 from tally.errors import DataLossError
-from tally.ledger.tables import Tables, listed, summed
+from tally.formatting import plural, time_span
+from tally.ledger.replays import ReplayRecord
+from tally.ledger.rows import record
+from tally.ledger.tables import SPAN, Tables, listed, summed, tables_of
 from tally.mysql.transactions import Parameters, Row, Transaction
 
 
@@ -202,6 +206,22 @@ def lines_of_segment(tables: Tables, segment: str) -> str:
     )
 
 
+def contributions_of(
+    tx: Transaction, tables: Tables, segment_ids: Sequence[int]
+) -> dict[int, dict[tuple[str, ...], tuple[int, ...]]]:
+    """What each segment contributes: by minute and labels, the sums."""
+    rows = tx.stream(
+        f"select segment_id, {listed((*tables.keys, *tables.sums))} from `{tables.contributions}`"
+        " where segment_id in %s",
+        (list(segment_ids),),
+    )
+    found: dict[int, dict[tuple[str, ...], tuple[int, ...]]] = {i: {} for i in segment_ids}
+    for row in rows:
+        key = (str(row[TIME]), *(row[key] for key in tables.keys[1:]))
+        found[row["segment_id"]][key] = tuple(int(row[s]) for s in tables.sums)
+    return found
+
+
 def wrong_rows(tx: Transaction, tables: Tables, pipeline: str) -> Iterator[Row]:
     """Rows in which the result and the sum of all live and folded contributions differ.
 
@@ -247,12 +267,47 @@ def _live(tables: Tables) -> str:
     )
 
 
-def changes_of_replay(tables: Tables) -> str:
-    """A query for what a replay's committed batches count, less what they replaced, by key.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Changes:
+    """What a replay has changed in the result so far."""
 
-    Its two parameters are both the replay's id.
+    minutes: int
+    """Minutes that count more or fewer lines than before."""
+    first_minute: str | None
+    """The first of them, ``YYYY-MM-DD HH:MM``."""
+    last_minute: str | None
+    """The last of them."""
+    lines_more: int
+    """Lines that minutes gained."""
+    lines_fewer: int
+    """Lines that minutes lost."""
+
+    def __str__(self) -> str:
+        """``2 minutes of the result changed, … to …: 3 lines more, 1,000 fewer``."""
+        if not self.minutes:
+            return "no minute of the result has changed"
+        when = time_span(self.first_minute, self.last_minute)
+        return (
+            f"{plural(self.minutes, 'minute')} of the result changed, {when}: "
+            f"{plural(self.lines_more, 'line')} more, {self.lines_fewer:,} fewer"
+        )
+
+
+def changes_of(tx: Transaction, replay: ReplayRecord) -> Changes | None:
+    """What the committed batches of a replay count, less what they replaced.
+
+    None when it is no longer known, because some of it was pruned.
     """
-    return f"{_changes(tables, _OF_REPLAY)} having {_differs(tables)}"
+    if replay.pruned_at is not None:
+        return None
+    tables = tables_of(tx, replay.pipeline)
+    row = tx.one(
+        f"select {SPAN}, sum(greatest(`{LINES}`, 0)) as lines_more,"
+        f" sum(-least(`{LINES}`, 0)) as lines_fewer"
+        f" from ({_changes(tables, _OF_REPLAY)} having {_differs(tables)}) as changes",
+        (replay.replay_id, replay.replay_id),
+    )
+    return record(Changes, row)
 
 
 _OF_BATCH: Final = "s.batch_id = %s"

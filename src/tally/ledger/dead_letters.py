@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from tally.aggregates.counts import DeadLetter
-from tally.ledger.rows import columns, record, records
+from tally.ledger.rows import SEGMENTS, record, records
 from tally.model import Batch, TopicPartition
 from tally.mysql.transactions import Parameters, Transaction
 
@@ -80,7 +80,7 @@ def list_dead_letters(
         skip: How many of them are left out at the beginning.
         limit: The largest number of dead letters.
     """
-    where, values = _where(pipeline, among)
+    further: dict[str, Any] = {"d.reason = %s": reason, "instr(d.value, %s) > 0": holding}
     if holding is None:
         # Each of these has at least one: not all values are read and sorted.
         of_totals, of_segments = _of_totals(tx, pipeline, among, skip + limit, reason)
@@ -91,25 +91,21 @@ def list_dead_letters(
         )
         if not segments:
             return []
-        where.append("s.segment_id in %s")
-        values.append(segments)
-    if reason is not None:
-        where.append("d.reason = %s")
-        values.append(reason)
-    if holding is not None:
-        where.append("instr(d.value, %s) > 0")
-        values.append(holding)
-    of_letter = columns(DeadLetterRecord, "d", batch_id="s.batch_id", partition_id="s.partition_id")
+        further["s.segment_id in %s"] = segments
+    where, values = _where(pipeline, among, further)
     return records(
         tx,
         DeadLetterRecord,
-        f"select {of_letter} {_SEGMENTS} join dead_letter d using (segment_id)"
-        f" where {' and '.join(where)}"
+        f"from {SEGMENTS} join dead_letter d using (segment_id)"
+        f" where {where}"
         # A batch and its segments are recorded together: this is the order of the segments. By
         # their ids alone MySQL reads all of them in order, however few are asked for.
         " order by s.batch_id desc, s.segment_id desc, d.record_offset"
         f" limit {limit:d} offset {skip:d}",
         values,
+        "d",
+        batch_id="s.batch_id",
+        partition_id="s.partition_id",
     )
 
 
@@ -157,13 +153,8 @@ def has_older_totals(tx: Transaction, pipeline: str) -> bool:
     )
 
 
-_SEGMENTS: Final = (
-    "from segment s join topic_incarnation i using (incarnation_id) join batch b using (batch_id)"
-)
-
-
-def _where(pipeline: str, among: Among) -> tuple[list[str], list[Any]]:
-    """Conditions of :data:`_SEGMENTS`, and their values."""
+def _where(pipeline: str, among: Among, further: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """Conditions of :data:`SEGMENTS`, and their values; those without a value are left out."""
     partition = among.partition
     asked = {
         "i.pipeline = %s": pipeline,
@@ -172,6 +163,7 @@ def _where(pipeline: str, among: Among) -> tuple[list[str], list[Any]]:
         "s.partition_id = %s": None if partition is None else partition.partition,
         "b.committed_at >= %s": among.since,
         "b.committed_at < %s": among.before,
+        **further,
     }
     found = {sql: value for sql, value in asked.items() if value is not None}
     where = ["s.state = 'live'", *found]
@@ -179,7 +171,7 @@ def _where(pipeline: str, among: Among) -> tuple[list[str], list[Any]]:
         # What is known of a live segment's batch anyway: the index by time begins with it.
         found["b.pipeline = %s"] = pipeline
         where += ["b.pipeline = %s", "b.kind in ('ingest', 'replay')", "b.state = 'committed'"]
-    return where, list(found.values())
+    return " and ".join(where), list(found.values())
 
 
 def _of_totals(
@@ -193,11 +185,8 @@ def _of_totals(
     values: list[Any] = []
     if among == ALL:
         totals, values = _latest_totals(tx, pipeline, limit, reason)
-    where, of_where = _where(pipeline, among)
-    if reason is not None:
-        where.append("t.reason = %s")
-        of_where.append(reason)
-    joined = f"{_SEGMENTS} join {totals} t using (segment_id) where {' and '.join(where)}"
+    where, of_where = _where(pipeline, among, {"t.reason = %s": reason})
+    joined = f"from {SEGMENTS} join {totals} t using (segment_id) where {where}"
     return joined, values + of_where
 
 
@@ -209,19 +198,15 @@ def _latest_totals(
     Totals that an older release has written have no topic yet; they are among them.
     """
     of_pipeline = "select incarnation_id from topic_incarnation where pipeline = %s"
-    values: list[Any] = []
-    parts = []
-    for generation_id in (*tx.scalars(of_pipeline, (pipeline,)), None):
-        where = "incarnation_id is null" if generation_id is None else "incarnation_id = %s"
-        values += [] if generation_id is None else [generation_id]
-        if reason is not None:
-            where += " and reason = %s"
-            values.append(reason)
-        parts.append(
-            "(select segment_id, reason, dead_letters from dead_letter_total"
-            f" where {where} order by segment_id desc limit {limit:d})"
-        )
-    return f"({' union all '.join(parts)})", values
+    generations = [*tx.scalars(of_pipeline, (pipeline,)), None]
+    of_reason = [] if reason is None else [reason]
+    latest = (
+        "(select segment_id, reason, dead_letters from dead_letter_total"
+        f" where incarnation_id <=> %s{' and reason = %s' * len(of_reason)}"
+        f" order by segment_id desc limit {limit:d})"
+    )
+    values = [value for one in generations for value in (one, *of_reason)]
+    return f"({' union all '.join([latest] * len(generations))})", values
 
 
 def replace_dead_letters(tx: Transaction, batch: Batch, dead_letters: Iterable[DeadLetter]) -> None:

@@ -3,12 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 from tally.errors import UsageError
 from tally.ledger.positions import insert_generation, insert_positions, known_topics
-from tally.ledger.rows import columns, records
-from tally.model import Loss, LossCause
+from tally.ledger.rows import records
+from tally.model import Generation, Loss, LossCause
 from tally.mysql.transactions import Transaction
 from tally.planning.serving import is_of_generation
 
@@ -40,13 +39,13 @@ def find_losses(
     return records(
         tx,
         LossRecord,
-        f"select {columns(LossRecord, 'l')}"
-        " from lost_range l join topic_incarnation i using (incarnation_id)"
+        "from lost_range l join topic_incarnation i using (incarnation_id)"
         " where i.pipeline = %s"
         + (" and l.state = 'open'" if only_open else "")
         + " order by l.lost_range_id"
         + (" for update" if lock else ""),
         (pipeline,),
+        "l",
     )
 
 
@@ -74,11 +73,15 @@ def decide_losses(
         UsageError: One of them has grown, was decided meanwhile, or its partition has moved.
             Nothing is changed.
     """
+    decision = ("accepted" if accept else "open", tx.now(), by, reason)
     for loss in seen:
+        first, until = loss.range.from_offset, loss.range.until_offset
         decided = tx.execute(
-            "update lost_range l set l.state = %s, l.decided_at = %s, l.decided_by = %s,"
-            f" l.reason = %s where {_IS_AS_SEEN}",
-            ("accepted" if accept else "open", tx.now(), by, reason, *_as_seen(loss)),
+            "update lost_range set state = %s, decided_at = %s, decided_by = %s, reason = %s"
+            " where lost_range_id = %s and state = 'open' and cause = %s and from_offset = %s"
+            # Whoever left it open meanwhile has decided, too.
+            " and until_offset = %s and decided_at <=> %s",
+            (*decision, loss.lost_range_id, loss.cause, first, until, loss.decided_at),
         )
         if decided != 1 or (accept and not _resume(tx, loss)):
             raise UsageError(
@@ -86,23 +89,6 @@ def decide_losses(
                 "decided meanwhile",
                 next_step=f"tally losses list {pipeline}",
             )
-
-
-_IS_AS_SEEN: Final = (
-    "l.lost_range_id = %s and l.state = 'open' and l.cause = %s"
-    " and l.from_offset = %s and l.until_offset = %s and l.decided_at <=> %s"
-)
-
-
-def _as_seen(loss: LossRecord) -> tuple[int, LossCause, int, int, datetime | None]:
-    """The parameters of ``_IS_AS_SEEN``; whoever left it open meanwhile has decided, too."""
-    return (
-        loss.lost_range_id,
-        loss.cause,
-        loss.range.from_offset,
-        loss.range.until_offset,
-        loss.decided_at,
-    )
 
 
 def _resume(tx: Transaction, loss: LossRecord) -> bool:
@@ -124,15 +110,11 @@ def _resume(tx: Transaction, loss: LossRecord) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Adoption:
+class Adoption(Generation):
     """A topic's new generation, as it was shown to the operator."""
 
     topic: str
     """The topic."""
-    cluster_id: str
-    """The cluster that it is on now."""
-    topic_id: str
-    """Kafka's id of it now."""
     starts: Mapping[int, int]
     """Where counting begins, by partition."""
     is_whole: bool

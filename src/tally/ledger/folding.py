@@ -35,10 +35,10 @@ def foldable_partitions(tx: Transaction, pipeline: str) -> list[PartitionRecord]
     return records(
         tx,
         PartitionRecord,
-        f"select {columns(PartitionRecord, 'o')}"
-        " from topic_incarnation i join partition_offset o using (incarnation_id)"
+        "from topic_incarnation i join partition_offset o using (incarnation_id)"
         " where i.pipeline = %s order by i.incarnation_id, o.partition_id",
         (pipeline,),
+        "o",
     )
 
 

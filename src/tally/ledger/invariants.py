@@ -17,6 +17,7 @@ from tally.formatting import continued
 from tally.ledger.batches import ACCEPTED_HOLE
 from tally.ledger.contributions import lines_of_segment, wrong_rows
 from tally.ledger.dead_letters import TOTALLED_OF_SEGMENT
+from tally.ledger.rows import SEGMENTS
 from tally.ledger.schema import exact_collation, faults_of_keys, read_shape
 from tally.ledger.tables import Tables
 from tally.mysql.transactions import Row, Transaction
@@ -61,33 +62,29 @@ def _check_tiling(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Violati
         " order by i.incarnation_id, o.partition_id, t.from_offset",
         (pipeline,),
     )
-    for _, of_partition in groupby(tiles, key=itemgetter("incarnation_id", "partition_id")):
-        yield from _check_tiles(of_partition)
+    of_key = itemgetter("incarnation_id", "topic", "partition_id", "topic_id")
+    for (_, topic, partition, topic_id), of_partition in groupby(tiles, key=of_key):
+        where = f"{topic}/{partition} (topic id {topic_id})"
+        for detail in _check_tiles(of_partition):
+            yield Violation(check="tiling", where=where, detail=detail)
 
 
-def _check_tiles(tiles: Iterator[Row]) -> Iterator[Violation]:
-    at = covered = 0
-    partition = ""
+def _check_tiles(tiles: Iterator[Row]) -> Iterator[str]:
+    """What is wrong in a partition, of which there is at least one row."""
+    at = covered = next_offset = 0
     for tile in tiles:
-        partition = f"{tile['topic']}/{tile['partition_id']} (topic id {tile['topic_id']})"
         # Ranges below the start were added by replays; there may be holes between them.
         at, next_offset = max(covered, tile["start_offset"]), tile["next_offset"]
         if tile["from_offset"] is None:
             continue
         if tile["from_offset"] < covered:
-            detail = f"overlap: [{tile['from_offset']}, {min(covered, tile['until_offset'])})"
-            yield Violation(check="tiling", where=partition, detail=detail)
+            yield f"overlap: [{tile['from_offset']}, {min(covered, tile['until_offset'])})"
         if tile["from_offset"] > at:
-            detail = f"hole: [{at}, {tile['from_offset']})"
-            yield Violation(check="tiling", where=partition, detail=detail)
+            yield f"hole: [{at}, {tile['from_offset']})"
         covered = max(covered, tile["until_offset"])
         at = max(at, covered)
     if at != next_offset:
-        yield Violation(
-            check="tiling",
-            where=partition,
-            detail=f"counted up to {at}, but next_offset is {next_offset}",
-        )
+        yield f"counted up to {at}, but next_offset is {next_offset}"
 
 
 def _check_result(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Violation]:
@@ -134,8 +131,7 @@ def _check_density(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Violat
     """A segment in which each offset had to have a record has counted as many records."""
     rows = tx.stream(
         f"select {_OF_SEGMENT}, s.records, s.until_offset - s.from_offset as offsets"
-        " from segment s join batch b using (batch_id)"
-        " join topic_incarnation i using (incarnation_id)"
+        f" from {SEGMENTS}"
         " where i.pipeline = %s and s.state = 'live' and b.is_dense"
         "   and s.records <> s.until_offset - s.from_offset"
         f"   and not {ACCEPTED_HOLE}",
@@ -162,8 +158,7 @@ def _check_folded(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Vi
 # A superseded segment's batch stays committed: it was counted, and another has replaced it since.
 _STATES: Final = f"""
     select {_OF_SEGMENT}, s.state, b.batch_id, b.state as batch_state
-    from batch b join segment s using (batch_id) join topic_incarnation i using (incarnation_id)
-    where b.pipeline = %s and not (
+    from {SEGMENTS} where b.pipeline = %s and not (
         (b.state = 'planned' and s.state = 'planned')
         or (b.state = 'committed' and s.state in ('live', 'superseded', 'folded'))
         or (b.state = 'abandoned' and s.state = 'abandoned'))

@@ -1,30 +1,27 @@
-"""Topic generations, committed offsets and open losses, and recording a plan."""
+"""Topic generations, committed offsets and open losses, recording a plan, and what is counted."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tally.errors import ConfigError, SchemaError
 from tally.ledger.batches import Requester, insert_batch
-from tally.ledger.rows import columns, record
+from tally.ledger.rows import columns, record, records
 from tally.ledger.schema import check_version
 from tally.ledger.tables import OWN_TABLES, check_result_table, check_unowned
-from tally.model import KnownTopic, Loss, Position, TopicPartition
+from tally.model import Generation, KnownTopic, Loss, Position, TopicPartition
 from tally.mysql.transactions import Transaction
 from tally.planning.ingest import Plan
+from tally.planning.replay import Tile
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PartitionRecord:
+class PartitionRecord(Generation):
     """A partition of one topic generation."""
 
     generation_id: int
     """The ledger's key of the generation."""
     partition: TopicPartition
     """The partition."""
-    topic_id: str
-    """Kafka's id of the topic."""
-    cluster_id: str
-    """The cluster that it was on."""
     is_current: bool
     """Whether this is the topic's current generation, which a replay can read."""
 
@@ -53,7 +50,7 @@ def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
         SchemaError: Newer code has migrated the ledger.
     """
     check_version(tx)
-    if _locked_table(tx, pipeline) is None:
+    if not _locked_table(tx, pipeline):
         # An insert over an existing row takes a shared lock first, and two planners that both hold
         # one deadlock.
         tx.execute(
@@ -63,7 +60,7 @@ def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
         # With locks: of two first planners of one table, under either spelling, one sees the other.
         check_owner(tx, pipeline, result_table, lock=True)
         check_unowned(tx, pipeline, result_table)
-    check_result_table(_locked_table(tx, pipeline) or "no table", pipeline, result_table)
+    check_result_table(_locked_table(tx, pipeline), pipeline, result_table)
 
 
 def check_owner(tx: Transaction, pipeline: str, result_table: str, *, lock: bool = False) -> None:
@@ -85,12 +82,12 @@ def check_owner(tx: Transaction, pipeline: str, result_table: str, *, lock: bool
         )
 
 
-def _locked_table(tx: Transaction, pipeline: str) -> str | None:
-    """The table that a pipeline counts into, with its row locked; None before its first plan."""
+def _locked_table(tx: Transaction, pipeline: str) -> str:
+    """The table that a pipeline counts into, with its row locked; '' before its first plan."""
     found = tx.scalar(
         "select result_table from pipeline where pipeline = %s for update", (pipeline,)
     )
-    return None if found is None else str(found).removesuffix(OWN_TABLES)
+    return str(found or "").removesuffix(OWN_TABLES)
 
 
 def is_known_partition(tx: Transaction, pipeline: str, partition: TopicPartition) -> bool:
@@ -271,3 +268,38 @@ def _close_restored(tx: Transaction, generation_id: int, partition: int) -> None
         " where incarnation_id = %s and partition_id = %s and state = 'open'",
         (tx.now(), generation_id, partition),
     )
+
+
+def tiles_of(
+    tx: Transaction, generation_id: int, partition: TopicPartition, from_offset: int, until: int
+) -> list[Tile]:
+    """Live and folded segments that overlap ``[from_offset, until)``, in order."""
+    here = (generation_id, partition.partition)
+    return records(
+        tx,
+        Tile,
+        "from segment s join topic_incarnation i using (incarnation_id)"
+        " where s.incarnation_id = %s and s.partition_id = %s"
+        # Live segments do not overlap, so only the last one before the range can reach into it.
+        " and s.live_from >= coalesce((select max(live_from) from segment"
+        "   where incarnation_id = %s and partition_id = %s and live_from <= %s), %s)"
+        " and s.live_from < %s and s.live_until > %s order by s.from_offset",
+        (*here, *here, from_offset, from_offset, until, from_offset),
+        "s",
+        folded="s.state = 'folded'",
+        alone="""exists (select 1 from lost_range l where l.incarnation_id = s.incarnation_id
+            and l.partition_id = s.partition_id and l.cause = 'missing' and l.state = 'accepted'
+            and l.from_offset < s.until_offset and s.from_offset < l.until_offset)""",
+    )
+
+
+def first_whole(
+    tx: Transaction, generation_id: int, partition: TopicPartition, earliest: int
+) -> int | None:
+    """First offset of the first live segment that lies wholly at or after ``earliest``, or None."""
+    first: int | None = tx.scalar(
+        "select min(live_from) from segment"
+        " where incarnation_id = %s and partition_id = %s and live_from >= %s and state = 'live'",
+        (generation_id, partition.partition, earliest),
+    )
+    return first

@@ -9,11 +9,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from tally.aggregates.aggregate import TIME
 from tally.ledger.batches import unknown_batch
-from tally.ledger.rows import columns, records
-from tally.ledger.tables import Tables, listed
-from tally.model import BatchKind, BatchPlan, BatchState, Segment, SegmentTotals
+from tally.ledger.rows import SEGMENTS, records
+from tally.model import (
+    BatchKind,
+    BatchPlan,
+    BatchState,
+    OffsetRange,
+    Segment,
+    SegmentState,
+    SegmentTotals,
+)
 from tally.mysql.transactions import Parameters, Transaction
 
 
@@ -99,19 +105,20 @@ class BatchRecord(BatchPlan):
 
 _SUMS: Final = ("records", "matched", "unmatched", "malformed", "continuations")
 
-_OF_BATCH: Final = columns(
-    BatchRecord,
-    "b",
-    segments="count(s.segment_id)",
-    superseded="sum(s.state = 'superseded')",
-    offsets="sum(s.until_offset - s.from_offset)",
-    **{name: f"sum(s.{name})" for name in _SUMS},
-)
-_BATCHES: Final = f"select {_OF_BATCH} from batch b left join segment s using (batch_id)"
 
-
-def _batches(tx: Transaction, which: str, values: Parameters) -> list[BatchRecord]:
-    return records(tx, BatchRecord, f"{_BATCHES} {which}", values)
+def _batches(tx: Transaction, which: str, values: Parameters, limit: int) -> list[BatchRecord]:
+    return records(
+        tx,
+        BatchRecord,
+        f"from batch b left join segment s using (batch_id) {which}"
+        f" group by b.batch_id order by b.batch_id desc limit {limit:d}",
+        values,
+        "b",
+        segments="count(s.segment_id)",
+        superseded="sum(s.state = 'superseded')",
+        offsets="sum(s.until_offset - s.from_offset)",
+        **{name: f"sum(s.{name})" for name in _SUMS},
+    )
 
 
 def list_batches(
@@ -133,22 +140,19 @@ def list_batches(
         before: Only those with a smaller id.
         limit: The largest number of batches.
     """
-    where, values = "pipeline = %s and batch_id < %s", [pipeline, before or 2**63 - 1]
-    if state is not None or kind is not None:
-        # For each kind and state its latest ones, as the index has them; never all of them.
-        pairs = itertools.product([kind] if kind else BatchKind, [state] if state else BatchState)
-        chosen = [(f"{where} and kind = %s and state = %s", [*values, *pair]) for pair in pairs]
-    else:
-        chosen = [(where, values)]
-    latest = " union all ".join(
-        f"(select batch_id from batch where {one} order by batch_id desc limit {limit:d})"
-        for one, _ in chosen
+    # For each kind and state its latest ones, as the index has them; never all of them.
+    pairs = list(itertools.product([kind] if kind else BatchKind, [state] if state else BatchState))
+    of_pair = (
+        "(select batch_id from batch where pipeline = %s and batch_id < %s and kind = %s"
+        f" and state = %s order by batch_id desc limit {limit:d})"
     )
+    latest = " union all ".join([of_pair] * len(pairs))
+    before = before or 2**63 - 1
     return _batches(
         tx,
-        f"join ({latest}) as latest on latest.batch_id = b.batch_id"
-        f" group by b.batch_id order by b.batch_id desc limit {limit:d}",
-        [value for _, of in chosen for value in of],
+        f"join ({latest}) as latest on latest.batch_id = b.batch_id",
+        [value for pair in pairs for value in (pipeline, before, *pair)],
+        limit,
     )
 
 
@@ -168,11 +172,11 @@ def batches_of_run(
     with_user = f"{asked_by}:"
     return _batches(
         tx,
-        f"where b.run_id = %s and cast(b.run_id as binary) = %s and b.pipeline = %s"
-        " and (b.requested_by = %s or left(b.requested_by, char_length(%s)) = %s)"
-        f" group by b.batch_id order by b.batch_id desc limit {limit:d}",
+        "where b.run_id = %s and cast(b.run_id as binary) = %s and b.pipeline = %s"
+        " and (b.requested_by = %s or left(b.requested_by, char_length(%s)) = %s)",
         # The index merges cases; Airflow's ids do not.
         (run_id, run_id, pipeline, asked_by, with_user, with_user),
+        limit,
     )
 
 
@@ -187,12 +191,8 @@ def batches_of_replay(
         replay_id: The ledger's key.
         limit: The largest number of batches.
     """
-    return _batches(
-        tx,
-        f"where b.replay_id = %s and b.pipeline = %s"
-        f" group by b.batch_id order by b.batch_id desc limit {limit:d}",
-        (replay_id, pipeline),
-    )
+    which = "where b.replay_id = %s and b.pipeline = %s"
+    return _batches(tx, which, (replay_id, pipeline), limit)
 
 
 def batch_record(tx: Transaction, batch_id: int) -> BatchRecord:
@@ -201,7 +201,7 @@ def batch_record(tx: Transaction, batch_id: int) -> BatchRecord:
     Raises:
         UnknownBatchError: The ledger has none of that id.
     """
-    for found in _batches(tx, "where b.batch_id = %s group by b.batch_id", (batch_id,)):
+    for found in _batches(tx, "where b.batch_id = %s", (batch_id,), 1):
         return found
     raise unknown_batch(batch_id)
 
@@ -251,56 +251,27 @@ class SegmentRecord(Segment):
         return self.totals.matched if self.totals else 0
 
 
-_OF_SEGMENT: Final = columns(
-    SegmentRecord,
-    "s",
-    format_fingerprint="b.format_fingerprint",
-    committed_version="b.committed_version",
-)
-_SEGMENTS: Final = (
-    f"select {_OF_SEGMENT} from segment s join topic_incarnation i using (incarnation_id)"
-    " join batch b using (batch_id)"
-)
+def _segments(tx: Transaction, which: str, values: Parameters) -> list[SegmentRecord]:
+    return records(
+        tx,
+        SegmentRecord,
+        f"from {SEGMENTS} where {which}"
+        " order by i.topic, i.incarnation_id, s.partition_id, s.from_offset",
+        values,
+        "s",
+        format_fingerprint="b.format_fingerprint",
+        committed_version="b.committed_version",
+    )
 
 
 def segments_of(tx: Transaction, batch_id: int) -> list[SegmentRecord]:
     """The batch's segments, in order of topic, partition and offset."""
-    which = "where s.batch_id = %s order by i.topic, s.partition_id, s.from_offset"
-    return records(tx, SegmentRecord, f"{_SEGMENTS} {which}", (batch_id,))
+    return _segments(tx, "s.batch_id = %s", (batch_id,))
 
 
-def live_segments(tx: Transaction, pipeline: str) -> list[SegmentRecord]:
-    """The pipeline's live segments, in order of generation, topic, partition and offset."""
-    return records(
-        tx,
-        SegmentRecord,
-        f"{_SEGMENTS} where i.pipeline = %s and s.state = 'live'"
-        " order by i.incarnation_id, i.topic, s.partition_id, s.from_offset",
-        (pipeline,),
-    )
-
-
-def folded_segments(tx: Transaction, pipeline: str) -> list[SegmentRecord]:
-    """The folded segments, in order of topic, partition and offset."""
-    which = "where i.pipeline = %s and s.state = 'folded'"
-    order = "order by i.topic, s.partition_id, s.from_offset"
-    return records(tx, SegmentRecord, f"{_SEGMENTS} {which} {order}", (pipeline,))
-
-
-def contributions_of(
-    tx: Transaction, tables: Tables, segment_ids: Sequence[int]
-) -> dict[int, dict[tuple[str, ...], tuple[int, ...]]]:
-    """What each segment contributes: by minute and labels, the sums."""
-    rows = tx.stream(
-        f"select segment_id, {listed((*tables.keys, *tables.sums))} from `{tables.contributions}`"
-        " where segment_id in %s",
-        (list(segment_ids),),
-    )
-    found: dict[int, dict[tuple[str, ...], tuple[int, ...]]] = {i: {} for i in segment_ids}
-    for row in rows:
-        key = (str(row[TIME]), *(row[key] for key in tables.keys[1:]))
-        found[row["segment_id"]][key] = tuple(int(row[s]) for s in tables.sums)
-    return found
+def segments_in(tx: Transaction, pipeline: str, state: SegmentState) -> list[SegmentRecord]:
+    """The pipeline's segments in a state, in order of topic, generation, partition and offset."""
+    return _segments(tx, "i.pipeline = %s and s.state = %s", (pipeline, state))
 
 
 def still_live(tx: Transaction, segment_ids: Sequence[int]) -> set[int]:
@@ -310,4 +281,51 @@ def still_live(tx: Transaction, segment_ids: Sequence[int]) -> set[int]:
             "select segment_id from segment where state = 'live' and segment_id in %s",
             (list(segment_ids),),
         )
+    )
+
+
+def ranges_of_batch(tx: Transaction, pipeline: str, batch_id: int) -> list[OffsetRange]:
+    """The ranges that a batch counted, of current topic generations."""
+    return records(
+        tx,
+        OffsetRange,
+        "from segment s join topic_incarnation i using (incarnation_id)"
+        " where s.batch_id = %s and i.pipeline = %s and i.state = 'current'"
+        " and s.state in ('live', 'superseded', 'folded')",
+        (batch_id, pipeline),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Replaced:
+    """A segment that another one replaces."""
+
+    segment_id: int
+    """The segment that is replaced."""
+    batch_id: int
+    """The batch that counted it."""
+
+
+def replaced_by(tx: Transaction, batch_id: int) -> dict[int, list[Replaced]]:
+    """What each segment of a batch was planned to replace, by segment, in order."""
+    rows = tx.rows(
+        "select r.segment_id, r.replaced_id, o.batch_id as replaced_batch_id"
+        " from segment s join replacement r using (segment_id)"
+        " join segment o on o.segment_id = r.replaced_id"
+        " where s.batch_id = %s order by r.segment_id, r.replaced_id",
+        (batch_id,),
+    )
+    found: dict[int, list[Replaced]] = {}
+    for row in rows:
+        one = Replaced(segment_id=row["replaced_id"], batch_id=row["replaced_batch_id"])
+        found.setdefault(row["segment_id"], []).append(one)
+    return found
+
+
+def successors_of(tx: Transaction, batch_id: int) -> dict[int, int]:
+    """The batch that superseded each superseded segment of a batch, by segment."""
+    return tx.pairs(
+        "select s.segment_id, n.batch_id from segment s"
+        " join segment n on n.segment_id = s.superseded_by where s.batch_id = %s",
+        (batch_id,),
     )

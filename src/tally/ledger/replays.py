@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 from tally.errors import FencedError, UnknownReplayError
 from tally.ledger.batches import Requester, abandon, abandoned_error, find_batch, insert_batch
-from tally.ledger.rows import columns, records
+from tally.ledger.rows import records
 from tally.ledger.tables import tables_of
 from tally.model import BatchState, ReplayState
 from tally.mysql.transactions import Row, Transaction
@@ -49,23 +48,21 @@ class ReplayRecord:
     """Offsets that its committed batches span."""
 
 
-_OF_REPLAY: Final = columns(
-    ReplayRecord,
-    "r",
-    batches="count(distinct b.batch_id)",
-    committed="count(distinct if(b.state = 'committed', b.batch_id, null))",
-    offsets="sum(s.until_offset - s.from_offset)",
-    offsets_committed="sum(if(b.state = 'committed', s.until_offset - s.from_offset, 0))",
-)
-_REPLAYS: Final = f"""
-    select {_OF_REPLAY} from replay r left join batch b force index (batches_of_replay)
-        on b.replay_id = r.replay_id and b.state <> 'abandoned'
-    left join segment s on s.batch_id = b.batch_id
-"""
-
-
 def _replays(tx: Transaction, which: str, key: str | int) -> list[ReplayRecord]:
-    return records(tx, ReplayRecord, f"{_REPLAYS} {which}", (key,))
+    return records(
+        tx,
+        ReplayRecord,
+        "from replay r left join batch b force index (batches_of_replay)"
+        " on b.replay_id = r.replay_id and b.state <> 'abandoned'"
+        f" left join segment s on s.batch_id = b.batch_id {which}"
+        " group by r.replay_id order by r.replay_id desc",
+        (key,),
+        "r",
+        batches="count(distinct b.batch_id)",
+        committed="count(distinct if(b.state = 'committed', b.batch_id, null))",
+        offsets="sum(s.until_offset - s.from_offset)",
+        offsets_committed="sum(if(b.state = 'committed', s.until_offset - s.from_offset, 0))",
+    )
 
 
 def seconds_for(tx: Transaction, pipeline: str, batches: int, offsets: int) -> float | None:
@@ -161,9 +158,8 @@ def planned_batches(tx: Transaction, replay_id: int) -> list[int]:
 
 
 def open_replays(tx: Transaction, pipeline: str) -> list[ReplayRecord]:
-    """The pipeline's open replays, oldest first."""
-    where = "where r.pipeline = %s and r.state = 'open' group by r.replay_id order by r.replay_id"
-    return _replays(tx, where, pipeline)
+    """The pipeline's open replays, newest first."""
+    return _replays(tx, "where r.pipeline = %s and r.state = 'open'", pipeline)
 
 
 def cancel(tx: Transaction, replay_id: int, *, by: str, reason: str) -> list[int]:
@@ -203,8 +199,7 @@ def find_replay(tx: Transaction, replay_id: int) -> ReplayRecord:
     Raises:
         UnknownReplayError: The ledger has none of that id.
     """
-    where = "where r.replay_id = %s group by r.replay_id"
-    for found in _replays(tx, where, replay_id):
+    for found in _replays(tx, "where r.replay_id = %s", replay_id):
         return found
     raise UnknownReplayError(
         f"the ledger has no replay {replay_id}", next_step="tally replays lists them"
@@ -216,8 +211,7 @@ def list_replays(tx: Transaction, pipeline: str, *, limit: int) -> list[ReplayRe
     latest = (
         f"select replay_id from replay where pipeline = %s order by replay_id desc limit {limit:d}"
     )
-    which = f"join ({latest}) as latest on latest.replay_id = r.replay_id"
-    return _replays(tx, f"{which} group by r.replay_id order by r.replay_id desc", pipeline)
+    return _replays(tx, f"join ({latest}) as latest on latest.replay_id = r.replay_id", pipeline)
 
 
 def find_replay_of_run(

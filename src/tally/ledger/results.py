@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from tally.aggregates.aggregate import LINES, TIME
-from tally.ledger.rows import columns, records
-from tally.ledger.tables import Tables, listed, summed
+from tally.ledger.rows import SEGMENTS, records
+from tally.ledger.tables import SPAN, Tables, listed, summed, tables_of
 from tally.model import BatchKind, OffsetRange
 from tally.mysql.transactions import Row, Transaction
 
@@ -228,16 +228,16 @@ def parts_of_minute(
 
     Folded segments are not among them: of them only a sum is known.
     """
-    of_part = columns(MinutePart, "s", kind="b.kind", lines=f"sum(c.`{LINES}`)")
     return records(
         tx,
         MinutePart,
-        f"select {of_part} from segment s join batch b using (batch_id)"
-        " join topic_incarnation i using (incarnation_id)"
-        f" join `{tables.contributions}` c using (segment_id)"
+        f"from {SEGMENTS} join `{tables.contributions}` c using (segment_id)"
         f" where c.`{TIME}` = %s and s.state = 'live' and b.pipeline = %s"
         f" group by s.segment_id order by sum(c.`{LINES}`) desc, s.segment_id limit {PARTS_MAX:d}",
         (minute, pipeline),
+        "s",
+        kind="b.kind",
+        lines=f"sum(c.`{LINES}`)",
     )
 
 
@@ -273,3 +273,48 @@ def top_rows(tx: Transaction, tables: Tables, batch_id: int, limit: int) -> list
         (batch_id, limit),
     )
     return [result_row(tables, row) for row in rows]
+
+
+def ranges_of_minutes(
+    tx: Transaction, pipeline: str, first: str, last: str, *, current: bool = True
+) -> list[OffsetRange]:
+    """Ranges of live segments with lines in a span of minutes, of current topic generations.
+
+    Args:
+        tx: An open transaction.
+        pipeline: The pipeline.
+        first: The first minute of the lines' own clock, ``YYYY-MM-DD HH:MM``.
+        last: The last one, itself included.
+        current: False for the ranges of earlier generations instead.
+    """
+    return records(
+        tx,
+        OffsetRange,
+        "from segment s join topic_incarnation i using (incarnation_id)"
+        f" join `{tables_of(tx, pipeline).contributions}` c using (segment_id)"
+        " where i.pipeline = %s and (i.state = 'current') = %s and s.state = 'live'"
+        " and c.log_time between %s and %s group by s.segment_id",
+        (pipeline, current, f"{first}:00", f"{last}:00"),
+    )
+
+
+Minutes = tuple[int, str | None, str | None]
+"""How many, the first and the last one."""
+
+
+def minutes_of(tx: Transaction, pipeline: str, segment_ids: Sequence[int]) -> Minutes:
+    """How many minutes the segments have counted lines for, the first and the last one."""
+    if not segment_ids:
+        return 0, None, None
+    table = tables_of(tx, pipeline).contributions
+    return _minutes(tx, f"`{table}` where segment_id in %s", (list(segment_ids),))
+
+
+def folded_minutes_of(tx: Transaction, pipeline: str) -> Minutes:
+    """How many minutes have lines of folded segments, the first and the last one."""
+    return _minutes(tx, f"`{tables_of(tx, pipeline).folded}` where pipeline = %s", (pipeline,))
+
+
+def _minutes(tx: Transaction, rows: str, values: tuple[object, ...]) -> Minutes:
+    minutes, first, last = tx.one(f"select {SPAN} from {rows}", values).values()
+    return minutes, first, last

@@ -16,6 +16,11 @@ from tally.mysql.transactions import Parameters, Row, Transaction
 
 T = TypeVar("T")
 
+SEGMENTS: Final = (
+    "segment s join batch b using (batch_id) join topic_incarnation i using (incarnation_id)"
+)
+"""Segments with their batch and their generation."""
+
 _COLUMN_OF: Final = {
     "partition": "partition_id",
     "offset": "record_offset",
@@ -48,9 +53,27 @@ def record(kind: type[T], row: Row, /, **known: Any) -> T:
     return kind(**read, **known)
 
 
-def records(tx: Transaction, kind: type[T], statement: str, parameters: Parameters = ()) -> list[T]:
-    """All rows of a query as values."""
-    return [record(kind, row) for row in tx.rows(statement, parameters)]
+def records(
+    tx: Transaction,
+    kind: type[T],
+    among: str,
+    parameters: Parameters = (),
+    table: str = "s",
+    /,
+    **expressions: str,
+) -> list[T]:
+    """All rows of a query as values.
+
+    Args:
+        tx: An open transaction.
+        kind: The dataclass.
+        among: The query without its columns: it begins with ``from``.
+        parameters: Those of the query.
+        table: As of :func:`columns`.
+        expressions: As of :func:`columns`.
+    """
+    rows = tx.rows(f"select {columns(kind, table, **expressions)} {among}", parameters)
+    return [record(kind, row) for row in rows]
 
 
 def columns(kind: type, table: str, /, **expressions: str) -> str:

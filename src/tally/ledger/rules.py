@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Final
 
 from tally.ledger.positions import PartitionRecord
-from tally.ledger.rows import columns, record, records
+from tally.ledger.rows import SEGMENTS, record, records
 from tally.ledger.tables import Tables
 from tally.mysql.transactions import Transaction
 
@@ -217,24 +217,18 @@ def other_rules(
         first: The first minute, ``YYYY-MM-DD HH:MM:00``.
         last: The last one, itself included.
     """
-    of_rule = columns(
+    return records(
+        tx,
         OtherRule,
+        f"from {SEGMENTS} join `{tables.contributions}` c using (segment_id)"
+        f" where {_UNDER_OTHERS} and c.log_time between %s and %s"
+        " group by c.log_time, b.format_fingerprint, i.incarnation_id, s.partition_id"
+        " order by c.log_time, b.format_fingerprint, i.topic, s.partition_id",
+        (pipeline, fingerprint, first, last),
         "s",
         log_time="c.log_time",
         format_fingerprint="b.format_fingerprint",
         from_offset="min(s.from_offset)",
-    )
-    return records(
-        tx,
-        OtherRule,
-        f"select {of_rule} from batch b join segment s using (batch_id)"
-        " join topic_incarnation i using (incarnation_id)"
-        f" join `{tables.contributions}` c using (segment_id)"
-        " where b.pipeline = %s and b.state = 'committed' and b.format_fingerprint <> %s"
-        " and s.state = 'live' and c.log_time between %s and %s"
-        " group by c.log_time, b.format_fingerprint, i.incarnation_id, s.partition_id"
-        " order by c.log_time, b.format_fingerprint, i.topic, s.partition_id",
-        (pipeline, fingerprint, first, last),
     )
 
 
@@ -249,10 +243,11 @@ def other_offsets(tx: Transaction, pipeline: str, fingerprint: str) -> list[Othe
     return records(
         tx,
         OtherOffsets,
-        f"select {columns(OtherOffsets, 's', offsets='sum(s.until_offset - s.from_offset)')}"
-        f" {_UNDER_OTHERS} group by i.incarnation_id, s.partition_id"
+        f"from {SEGMENTS} where {_UNDER_OTHERS} group by i.incarnation_id, s.partition_id"
         " order by i.incarnation_id, s.partition_id",
         (pipeline, fingerprint),
+        "s",
+        offsets="sum(s.until_offset - s.from_offset)",
     )
 
 
@@ -269,7 +264,7 @@ def other_offsets_from_before(
         earliest: The first offset that Kafka holds.
     """
     found = tx.scalar(
-        f"select sum(s.until_offset - s.from_offset) {_UNDER_OTHERS}"
+        f"select sum(s.until_offset - s.from_offset) from {SEGMENTS} where {_UNDER_OTHERS}"
         " and s.incarnation_id = %s and s.partition_id = %s and s.from_offset < %s",
         (pipeline, fingerprint, other.generation_id, other.partition.partition, earliest),
     )
@@ -277,9 +272,7 @@ def other_offsets_from_before(
 
 
 _UNDER_OTHERS: Final = (
-    "from batch b join segment s using (batch_id) join topic_incarnation i using (incarnation_id)"
-    " where b.pipeline = %s and b.state = 'committed' and b.format_fingerprint <> %s"
-    " and s.state = 'live'"
+    "b.pipeline = %s and b.state = 'committed' and b.format_fingerprint <> %s and s.state = 'live'"
 )
 
 

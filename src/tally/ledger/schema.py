@@ -105,7 +105,8 @@ def read_shape(tx: Transaction, table: str) -> Shape | None:
         (table,),
     )
     parts = tx.rows(
-        "select index_name as name, column_name as part, sub_part as chars"
+        "select index_name as name, concat(coalesce(column_name, 'an expression'),"
+        "   if(sub_part is null, '', concat('(', sub_part, ')'))) as part"
         " from information_schema.statistics"
         " where table_schema = database() and table_name = %s and non_unique = 0"
         " order by index_name <> 'PRIMARY', index_name, seq_in_index",
@@ -113,9 +114,7 @@ def read_shape(tx: Transaction, table: str) -> Shape | None:
     )
     unique: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
     for row in parts:
-        # A part without a column is an expression.
-        part = row["part"] or "an expression"
-        unique[row["name"]] += (part if row["chars"] is None else f"{part}({row['chars']})",)
+        unique[row["name"]] += (row["part"],)
     return Shape(
         engine=engine or "",
         columns={row["name"]: record(Column, row) for row in rows},

@@ -63,31 +63,24 @@ def create_result_tables(database: Database, tables: set[str]) -> list[str]:
 def missing_tables(database: Database, pipeline: Pipeline) -> list[str]:
     """What :func:`prepare_tables` would do for a pipeline, as texts; empty when nothing."""
     try:
-        with database.transaction(read_only=True) as tx:
-            is_there = _changed(tx, pipeline) is None
+        is_there = check_preparation(database, pipeline) is None
     except SchemaError:  # there is no ledger yet, or an older one
         is_there = not pipeline.has_own_tables
     return [] if is_there else [_described(pipeline)]
 
 
-def prepare_tables(database: Database, pipeline: Pipeline) -> list[str]:
+def prepare_tables(database: Database, pipeline: Pipeline, wanted: Tables) -> list[str]:
     """Create or widen the tables of a pipeline that has labels, or a measure besides lines.
 
-    The caller holds the migrators' lock. Rows from before a label was added have '' in its column;
-    a replay fills it.
+    The caller holds the migrators' lock, and has called :func:`check_preparation`. Rows from before
+    a label was added have '' in its column; a replay fills it.
 
     Returns:
-        What was done, as texts; empty when nothing was missing.
+        What was done, as texts.
 
     Raises:
-        ConfigError: A label was renamed, the result table or the measure has changed, or the result
-            table holds the counts of another pipeline. Nothing is changed.
-        SchemaError: A batch is open, or a unique index of a table is in the way. Nothing is
-            changed.
+        SchemaError: A batch was opened meanwhile. No column is recorded.
     """
-    wanted = check_preparation(database, pipeline)
-    if wanted is None:
-        return []
 
     def create(tx: Transaction) -> None:
         tx.execute(_RESULT.format(table=wanted.result))
@@ -137,7 +130,9 @@ def check_preparation(database: Database, pipeline: Pipeline) -> Tables | None:
     """What :func:`prepare_tables` would make of the tables; None when nothing is missing.
 
     Raises:
-        ConfigError, SchemaError: As :func:`prepare_tables`.
+        ConfigError: A label was renamed, the result table or the measure has changed, or the result
+            table holds the counts of another pipeline.
+        SchemaError: A batch is open, or a unique index of a table is in the way.
     """
     with database.transaction(read_only=True) as tx:
         check_owner(tx, pipeline.name, pipeline.table)
@@ -148,27 +143,19 @@ def check_preparation(database: Database, pipeline: Pipeline) -> Tables | None:
             check_target(before, pipeline)
             check_kept(tx, before)
             check_lines(tx, before, pipeline)
-        wanted = _changed(tx, pipeline)
-        if wanted is not None:
-            if before is None or not before.has_own:
-                check_unowned_beside(tx, pipeline.name, wanted)
-            if wanted != before:
-                check_idle(tx, pipeline.name)
-            for table, key in wanted.whole_keys.items():
-                _check_indexes(tx, table, key)
+        if not (pipeline.has_own_tables or (before is not None and before.has_own)):
+            return None
+        wanted = _wanted(before, pipeline)
+        shape = read_shape(tx, wanted.result)
+        if wanted == before and shape and set(wanted.columns) <= shape.columns.keys():
+            return None
+        if before is None or not before.has_own:
+            check_unowned_beside(tx, pipeline.name, wanted)
+        if wanted != before:
+            check_idle(tx, pipeline.name)
+        for table, key in wanted.whole_keys.items():
+            _check_indexes(tx, table, key)
         return wanted
-
-
-def _changed(tx: Transaction, pipeline: Pipeline) -> Tables | None:
-    """The tables that the configuration asks for; None when the ledger has them, and MySQL, too."""
-    before = find_tables(tx, pipeline.name)
-    if not (pipeline.has_own_tables or (before is not None and before.has_own)):
-        return None
-    wanted = _wanted(before, pipeline)
-    if wanted != before:
-        return wanted
-    shape = read_shape(tx, wanted.result)
-    return None if shape is not None and set(wanted.columns) <= shape.columns.keys() else wanted
 
 
 def _described(pipeline: Pipeline) -> str:

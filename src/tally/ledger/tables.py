@@ -8,7 +8,7 @@ its column.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tally.aggregates.aggregate import LINES, MEASURES, TIME, Aggregate, Measure
@@ -86,6 +86,14 @@ class Tables:
         return self.keys + self.sums
 
 
+SPAN: Final = (
+    "count(distinct log_time) as minutes,"
+    " date_format(min(log_time), '%%Y-%%m-%%d %%H:%%i') as first_minute,"
+    " date_format(max(log_time), '%%Y-%%m-%%d %%H:%%i') as last_minute"
+)
+"""How many minutes some rows have, the first and the last one."""
+
+
 def listed(columns: Sequence[str], table: str = "") -> str:
     """Quoted columns for a statement: ``c.`log_time`, c.`service```."""
     prefix = f"{table}." if table else ""
@@ -107,16 +115,16 @@ def find_tables(tx: Transaction, pipeline: str) -> Tables | None:
     if row is None:
         return None
     result = row["result_table"].removesuffix(OWN_TABLES)
-    tables = Tables(result=result, rows_view=row["rows_table"])
-    if result == row["result_table"]:
-        return tables
-    contributions, folded = tables_beside(result)
-    return replace(
-        tables,
+    has_own = result != row["result_table"]
+    shared = (SHARED_CONTRIBUTIONS, SHARED_FOLDED)
+    contributions, folded = tables_beside(result) if has_own else shared
+    return Tables(
+        result=result,
         contributions=contributions,
         folded=folded,
         labels=tuple(LabelColumn(*label) for label in json.loads(row["labels"] or "[]")),
         measures=MEASURES[row["measure"]],
+        rows_view=row["rows_table"],
     )
 
 
@@ -169,7 +177,6 @@ def check_prepared(tx: Transaction, pipeline: Pipeline) -> None:
         SchemaError: A table or a label's column is missing.
     """
     tables = tables_to_read(tx, pipeline)
-    check_result_table(tables.result, pipeline.name, pipeline.table)
     check_kept(tx, tables)
     if tables.result not in tx.table_names():
         raise SchemaError(

@@ -100,10 +100,7 @@ _TRANSLATIONS: Final[Sequence[tuple[tuple[int, ...], type[TallyError], str]]] = 
             ER.SERVER_SHUTDOWN,
             ER.TOO_MANY_USER_CONNECTIONS,
             ER.ABORTING_CONNECTION,
-            ER.NET_READ_ERROR,
-            ER.NET_READ_INTERRUPTED,
-            ER.NET_ERROR_ON_WRITE,
-            ER.NET_WRITE_INTERRUPTED,
+            *range(ER.NET_READ_ERROR, ER.NET_WRITE_INTERRUPTED + 1),
             ER.QUERY_INTERRUPTED,
             ER.ERROR_DURING_COMMIT,
             1927,  # the connection was killed, in MariaDB

@@ -84,17 +84,13 @@ def one_at_a_time(database: Database) -> Iterator[None]:
     with patient.transaction() as tx:
         # The lock's connection is idle while the migrations run on another one.
         tx.execute(f"set session wait_timeout = {LONGEST_S}")
-        lock = (_lock_name(database.settings), LOCK_PATIENCE_S)
+        lock = (f"{LOCK_NAME}.{database.settings.database}"[:64], LOCK_PATIENCE_S)
         if tx.scalar("select get_lock(%s, %s)", lock) != 1:
             raise MySQLUnavailableError(
                 f"another tally migrate has held the lock for {LOCK_PATIENCE_S} s",
                 next_step="look for it with: show processlist",
             )
         yield
-
-
-def _lock_name(settings: MySQLSettings) -> str:
-    return f"{LOCK_NAME}.{settings.database}"[:64]
 
 
 def apply(database: Database) -> list[str]:

@@ -1,20 +1,6 @@
 """Whether Kafka still serves a range of offsets that the ledger knows."""
 
-from typing import Protocol
-
-from tally.model import KafkaSnapshot, OffsetRange, TopicSnapshot
-
-
-class Generation(Protocol):
-    """Anything that names a topic generation: a segment, or a known topic."""
-
-    @property
-    def cluster_id(self) -> str:
-        """Kafka's id of the cluster."""
-
-    @property
-    def topic_id(self) -> str:
-        """Kafka's id of the topic; a topic that is created again has a new one."""
+from tally.model import Generation, KafkaSnapshot, OffsetRange, TopicSnapshot
 
 
 def is_of_generation(one: Generation, other: Generation) -> bool:

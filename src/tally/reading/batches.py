@@ -6,8 +6,7 @@ from tally.context import Context
 from tally.formatting import plural
 from tally.ledger import records
 from tally.ledger.batches import unknown_batch
-from tally.ledger.records import BatchRecord
-from tally.ledger.replacements import Replaced, replaced_by, successors_of
+from tally.ledger.records import BatchRecord, Replaced
 from tally.ledger.replays import ReplayRecord, find_replay
 from tally.ledger.results import ResultRow, count_touched, top_rows
 from tally.ledger.tables import tables_of
@@ -140,7 +139,10 @@ def batch(ctx: Context, batch_id: int, *, rows: int = 10, pipeline: str | None =
         if pipeline not in {None, record.pipeline}:
             raise unknown_batch(batch_id)
         tables = tables_of(tx, record.pipeline)
-        replaced, successors = replaced_by(tx, batch_id), successors_of(tx, batch_id)
+        replaced, successors = (
+            records.replaced_by(tx, batch_id),
+            records.successors_of(tx, batch_id),
+        )
         minutes_touched, rows_touched = count_touched(tx, tables, batch_id)
         return view_of(
             BatchView,

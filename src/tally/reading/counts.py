@@ -15,8 +15,7 @@ from tally.errors import TallyError
 from tally.formatting import plural, time_span
 from tally.ledger import rules
 from tally.ledger.positions import PartitionRecord
-from tally.ledger.replacements import ranges_of_minutes
-from tally.ledger.results import ResultRow, result_rows
+from tally.ledger.results import ResultRow, ranges_of_minutes, result_rows
 from tally.ledger.rules import OtherRule
 from tally.ledger.tables import Tables, tables_to_read
 from tally.model import KafkaSnapshot

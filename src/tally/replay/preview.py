@@ -12,8 +12,8 @@ from tally.context import Context
 from tally.counting.replan import plan_against, snapshot_of
 from tally.errors import ReplayRefusedError
 from tally.formatting import plural, time_span
-from tally.ledger import positions, replacements, replays
-from tally.ledger.replacements import Minutes
+from tally.ledger import positions, replays, results
+from tally.ledger.results import Minutes
 from tally.model import KafkaSnapshot, OffsetRange
 from tally.planning.replay import Held, Piece, Refusal, ReplayPlan, join_ranges, overlap
 from tally.planning.replay_request import RangesAsked, Request, format_range, request_digest
@@ -127,11 +127,11 @@ def preview(
         meant = RangesAsked(ranges=tuple(ranges)) if ranges else request
         asked, notes = resolve(tx, ctx.kafka, Facts(pipeline, known, kafka), meant)
         plan = plan_against(tx, pipeline, known, kafka, asked)
-        minutes = replacements.minutes_of(tx, name, plan.replaces)
+        minutes = results.minutes_of(tx, name, plan.replaces)
         offsets = sum(r.offsets for r in plan.widened)
         seconds = replays.seconds_for(tx, name, plan.rounds, offsets)
         if pipeline.labels:
-            notes += _about_folded(replacements.folded_minutes_of(tx, name))
+            notes += _about_folded(results.folded_minutes_of(tx, name))
     return preview_of(pipeline, request, plan, kafka, minutes, seconds, notes)
 
 

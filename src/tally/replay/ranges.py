@@ -7,7 +7,7 @@ from tally.config.pipeline import Pipeline
 from tally.errors import ReplayRefusedError
 from tally.formatting import plural
 from tally.kafka.client import Kafka
-from tally.ledger import replacements
+from tally.ledger import positions, records, results
 from tally.ledger.batches import find_batch
 from tally.model import KafkaSnapshot, KnownTopic, OffsetRange, TopicPartition
 from tally.mysql.transactions import Transaction
@@ -75,15 +75,15 @@ def resolve(tx: Transaction, kafka: Kafka, facts: Facts, request: requests.Reque
         case requests.TimesAsked():
             return _within_times(kafka, facts, request)
         case requests.BatchAsked():
-            if found := replacements.ranges_of_batch(tx, facts.pipeline.name, request.batch_id):
+            if found := records.ranges_of_batch(tx, facts.pipeline.name, request.batch_id):
                 return join_ranges(found, touching=True), []
             find_batch(tx, request.batch_id)
             return [], [f"batch {request.batch_id} has counted nothing of the current topics"]
         case requests.MinutesAsked():
             asked = facts.pipeline.name, request.first, request.last
-            found = replacements.ranges_of_minutes(tx, *asked)
+            found = results.ranges_of_minutes(tx, *asked)
             notes = [] if found else ["no live segment of the current topics has lines of it"]
-            if replacements.ranges_of_minutes(tx, *asked, current=False):
+            if results.ranges_of_minutes(tx, *asked, current=False):
                 notes.append(
                     "it has lines that were counted of an earlier generation of a topic, which "
                     "Kafka no longer has: no replay can read them"
@@ -126,7 +126,7 @@ def _first_whole(tx: Transaction, facts: Facts, partition: TopicPartition) -> in
     if held is None:
         return None
     generation_id = facts.known[partition.topic].generation_id
-    return replacements.first_whole(tx, generation_id, partition, held.earliest)
+    return positions.first_whole(tx, generation_id, partition, held.earliest)
 
 
 def _within_times(kafka: Kafka, facts: Facts, request: requests.TimesAsked) -> Resolved:

@@ -11,7 +11,7 @@ from tally.context import Context
 from tally.counting.batch import Ran
 from tally.counting.run import run_batches, together
 from tally.ledger import batches, replays
-from tally.ledger.replacements import Changes, changes_of
+from tally.ledger.contributions import Changes, changes_of
 from tally.ledger.replays import ReplayRecord
 from tally.model import ReplayState
 from tally.views import view_of
@@ -121,5 +121,5 @@ def replay_outcome(ctx: Context, replay_id: int, *, with_changes: bool = True) -
             ReplayOutcome,
             found,
             **replays.totals_of(tx, found.pipeline, replay_id),
-            changes=changes_of(tx, found.pipeline, replay_id) if with_changes else None,
+            changes=changes_of(tx, found) if with_changes else None,
         )

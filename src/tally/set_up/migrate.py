@@ -19,7 +19,7 @@ from tally.ledger.table_changes import (
     missing_tables,
     prepare_tables,
 )
-from tally.ledger.tables import check_idle, gone_error
+from tally.ledger.tables import Tables, check_idle, gone_error
 from tally.mysql import migrations
 from tally.mysql.transactions import Database
 
@@ -53,17 +53,16 @@ def prepare(database: Database, settings: Settings) -> list[str]:
     The caller holds the migrators' lock, or prepares pipelines that nobody else does.
     """
     errors: list[TallyError] = []
-    ready = []
+    ready: dict[str, Tables | None] = {}
     for name in sorted(settings.pipelines):
         try:
-            check_preparation(database, settings.pipeline(name))
+            ready[name] = check_preparation(database, settings.pipeline(name))
         except (ConfigError, SchemaError) as error:
             errors.append(error)
-        else:
-            ready.append(name)
     done = create_result_tables(database, {settings.pipeline(name).table for name in ready})
-    for name in ready:
-        done += prepare_tables(database, settings.pipeline(name))
+    for name, wanted in ready.items():
+        if wanted is not None:
+            done += prepare_tables(database, settings.pipeline(name), wanted)
         done += create_index(database, settings.pipeline(name))
         try:
             done += _prepare_rows(database, settings, name)

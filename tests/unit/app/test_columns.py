@@ -14,8 +14,7 @@ from tally.cli.output import Output
 from tally.ledger.dead_letters import DeadLetterRecord
 from tally.ledger.decisions import LossRecord
 from tally.ledger.invariants import Violation
-from tally.ledger.records import BatchRecord
-from tally.ledger.replacements import Replaced
+from tally.ledger.records import BatchRecord, Replaced
 from tally.ledger.replays import ReplayRecord
 from tally.ledger.results import ResultRow
 from tally.model import BatchKind, BatchState, LossCause, ReplayState, SegmentState

@@ -14,7 +14,8 @@ from tally.cli.replay import batch_line, summary
 from tally.cli.replay_preview import question, show_preview
 from tally.config.pipeline import Pipeline
 from tally.counting.batch import Ran
-from tally.ledger.replacements import Changes, Replaced
+from tally.ledger.contributions import Changes
+from tally.ledger.records import Replaced
 from tally.model import BatchKind, BatchState, ReplayState
 from tally.planning.replay import Piece, Refusal, ReplayPlan
 from tally.planning.replay_request import RangesAsked
