@@ -6,6 +6,7 @@ kind of fault, the second one kills, pauses and cuts the real processes of the w
 
 import argparse
 import json
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +16,7 @@ from tally_local.stack.interruption import interruptible
 from tests.chaos import commit_path
 from tests.chaos.campaign import Orders, Report, run_campaign
 from tests.chaos.commit_path import CommitPathReport
-from tests.chaos.tables import COMMIT_PATH, PROCESSES, of_processes, of_statements
+from tests.chaos.tables import COMMIT_PATH, PROCESSES, of_processes, of_statements, of_traces
 from tests.properties.operations import DELIVERIES
 from tests.servers import PROJECT
 
@@ -54,6 +55,8 @@ def _options() -> argparse.Namespace:
     add("--faults", type=int, help="how many the first campaign makes at most")
     traces = "how many short pipelines the first campaign checks, in any time"
     add("--traces", type=int, help=traces)
+    processes = "in how many processes the short pipelines run"
+    add("--processes", type=int, default=os.cpu_count() or 1, help=processes)
     add("--seed", type=int, default=1, help="of lines, faults and moments")
     add("--only", choices=[COMMIT_PATH, PROCESSES], help="one campaign alone")
     add("--rate", type=int, default=200, help="lines a second")
@@ -78,15 +81,17 @@ def _write(path: Path | None, reports: dict[str, Any]) -> None:
 
 
 def _break_statements(options: argparse.Namespace, duration_s: float) -> CommitPathReport:
-    report = commit_path.run(
-        options.faults,
-        None if options.traces else duration_s,
-        options.seed,
-        _say,
+    orders = commit_path.Orders(
+        seed=options.seed,
+        faults=options.faults,
+        duration_s=None if options.traces else duration_s,
         traces=options.traces,
         by_level=options.by_level,
     )
+    report = commit_path.run(orders, _say, options.processes if options.traces else 1)
     _say("\n".join(["", *of_statements([asdict(report)])]))
+    if options.traces:
+        _say("\n".join(of_traces(asdict(report))))
     return report
 
 

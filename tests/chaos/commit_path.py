@@ -6,10 +6,15 @@ Airflow would, until it is done. After each call what was committed is checked a
 and the audit checks the ledger. Kafka is a model, MySQL is real.
 """
 
+import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -19,11 +24,11 @@ from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.properties import operations as op
 from tests.properties.disturbance import Disturbance
-from tests.properties.fault_choice import GAP, FaultChoice
+from tests.properties.fault_choice import EVERY, GAP, FaultChoice
 from tests.properties.faults import PROFILES, SLOW, FaultKind, normalised
 from tests.properties.finish import finish, is_changed
 from tests.properties.operations import Operation
-from tests.properties.oracle import Oracle
+from tests.properties.oracle import AUDITS_EVERY, Oracle
 from tests.properties.pipeline import PipelineUnderTest
 from tests.properties.scenarios import FIRST_PLAN, SCENARIOS, Scenario, some_lines
 from tests.properties.setup import NewPipeline, pipelines, settings_for
@@ -31,7 +36,24 @@ from tests.protocol.model import HARD_CASES
 from tests.servers import PROJECT, free_home
 
 ROUNDS_PER_LIFE: Final = 40
-ROUNDS_PER_TRACE: Final = 4
+ACTIONS_MIN: Final = 8
+"""A short pipeline comes to its end when its trace has so many actions."""
+PRUNED: Final = 0.4
+"""Share of short pipelines that are pruned at their end; there is a scenario for it, too."""
+FIRST_PLANS_UNDER_FAULT: Final = 0.25
+"""Share of short pipelines whose first plan already meets a fault."""
+DELIVERIES_OF_TRACES: Final = ("batch", "partition") * 9 + ("rows", "procedure", "files")
+"""To keep lines takes two to three times as long, and most of that is beside the protocol."""
+CHEAP: Final = (
+    "--innodb-flush-log-at-trx-commit=2",
+    "--innodb-doublewrite=OFF",
+    "--performance-schema=OFF",
+)
+"""For the server of short pipelines: a commit survives its death, and not the machine's."""
+PIPELINES_PER_LOOK: Final = 200
+"""After so many short pipelines it is checked that no transaction is left on the server."""
+SELDOM: Final = {FaultKind.LOCK_HELD: 1500, FaultKind.SERVER_KILLED: 5000}
+"""Faults between two of a slow kind, for short pipelines."""
 TRIES: Final = 12
 MISMATCHES_MAX: Final = 5
 AGAIN_UNDER_FAULT: Final = 0.6
@@ -39,6 +61,8 @@ ALL_KINDS_IN: Final = 80
 """Faults among which each kind must be, as each has its turn."""
 HARD_CASES_IN: Final = 400
 """Faults among which each of the model's hard cases must be."""
+HARD_CASES_IN_SHORT: Final = 2_000
+"""The same, where they come to short pipelines."""
 
 # Outcomes after which an operation is called again.
 AGAIN: Final = {
@@ -58,6 +82,10 @@ class CommitPathReport:
     """Pipelines; what each did to its ledger was checked as one trace."""
     actions: int = 0
     """Actions in all traces."""
+    shortest: int = 0
+    """Actions of the shortest trace."""
+    different: int = 0
+    """How many sequences of actions the traces have, by the actions' names and answers."""
     hard_cases: dict[str, int] = field(default_factory=dict)
     """How often each of the model's hard cases was in a trace."""
     commits: int = 0
@@ -78,8 +106,83 @@ class CommitPathReport:
     """Operation, statement and kind of each fault, in order."""
 
 
+@dataclass(kw_only=True)
+class Met:
+    """What a walk has met; that of several walks can be added up."""
+
+    sums: Counter[str] = field(default_factory=Counter)
+    """Fields of the report that are sums."""
+    kinds: Counter[str] = field(default_factory=Counter)
+    cases: Counter[str] = field(default_factory=Counter)
+    coverage: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    points: set[tuple[str, str]] = field(default_factory=set)
+    """Operations, each with each statement of its undisturbed calls."""
+    recoveries: list[float] = field(default_factory=list)
+    traces: Counter[bytes] = field(default_factory=Counter)
+    """How many traces have a sequence of actions, by its digest."""
+    shortest: list[int] = field(default_factory=list)
+    mismatches: list[str] = field(default_factory=list)
+    history: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def add(self, other: "Met") -> None:
+        """Add what another walk has met."""
+        for name in ("sums", "kinds", "cases", "traces", "points"):
+            getattr(self, name).update(getattr(other, name))
+        for name in ("recoveries", "shortest", "mismatches"):
+            getattr(self, name).extend(getattr(other, name))
+        for point, of in other.coverage.items():
+            self.coverage[point].update(of)
+
+    def report(
+        self, seed: int, seconds: float, hard_cases_in: int = HARD_CASES_IN
+    ) -> CommitPathReport:
+        """The report of all of it."""
+        found = CommitPathReport(
+            seed=seed,
+            seconds=seconds,
+            traces=self.traces.total(),
+            shortest=min(self.shortest, default=0),
+            different=len(self.traces),
+            hard_cases={case: self.cases[case] for case in HARD_CASES},
+            kinds={kind: self.kinds[kind] for kind in [*FaultKind.__members__, "RIVAL"]},
+            coverage={point: dict(of) for point, of in sorted(self.coverage.items())},
+            never=sorted(self._never()),
+            mismatches=self.mismatches,
+            history=self.history,
+        )
+        for name, count in self.sums.items():
+            setattr(found, name, count)
+        found.problems = list(_problems(found, hard_cases_in))
+        if times := sorted(self.recoveries):
+            parts = {"median": 0.5, "99 %": 0.99, "longest": 1.0}
+            at = {what: int((len(times) - 1) * part) for what, part in parts.items()}
+            found.recovery_s = {what: round(times[n], 3) for what, n in at.items()}
+        return found
+
+    def _never(self) -> Iterator[str]:
+        for name, statement in self.points:
+            came = self.coverage[f"{name}: {statement}"]
+            for kind in FaultKind:
+                if kind not in SLOW and PROFILES[kind].meets(statement) and not came[kind.name]:
+                    yield f"{name}: {statement}: {kind.name}"
+
+
+def _problems(report: CommitPathReport, hard_cases_in: int) -> Iterator[str]:
+    absent = [kind for kind, came in report.kinds.items() if not came]
+    if absent and report.faults >= ALL_KINDS_IN:
+        yield f"these never came: {absent}"
+    lacking = [case for case, came in report.hard_cases.items() if not came]
+    if lacking and report.faults >= hard_cases_in:
+        yield f"no trace has these: {lacking}"
+    if report.commits_under_fault <= report.rounds / 8:
+        yield (
+            f"nothing moves: {report.commits_under_fault} commits by operations that met "
+            f"a fault, in {report.rounds} rounds"
+        )
+
+
 class Campaign:
-    """One seeded walk."""
+    """One seeded walk; with ``is_short`` of pipelines that end with the first trace."""
 
     def __init__(
         self,
@@ -87,19 +190,16 @@ class Campaign:
         seed: int,
         say: Callable[[str], None],
         *,
-        rounds_per_life: int = ROUNDS_PER_LIFE,
+        is_short: bool = False,
     ) -> None:
         self.new, self.seed, self.say = new, seed, say
-        self.rounds_per_life = rounds_per_life
-        self.report = CommitPathReport(seed=seed)
+        self.is_short = is_short
+        self.met = Met()
         self.random = Random(seed)
         self.pipeline: PipelineUnderTest
         self.oracle: Oracle
         self._lives = self._turn = 0
-        self._choice = FaultChoice(self.random)
-        self._coverage: dict[str, Counter[str]] = defaultdict(Counter)
-        self._recoveries: list[float] = []
-        self._cases: Counter[str] = Counter()
+        self._choice = FaultChoice(self.random, SELDOM if is_short else EVERY)
         self._story: list[str] = []
         """The events of this round."""
 
@@ -108,66 +208,75 @@ class Campaign:
     ) -> CommitPathReport:
         """Run pipelines until the number of faults or traces, or the duration is reached."""
         begun = time.monotonic()
+        sums = self.met.sums
         while (
-            (faults is None or self.report.faults < faults)
-            and (traces is None or self.report.traces < traces)
+            (faults is None or sums["faults"] < faults)
+            and (traces is None or self._lives < traces)
             and (duration_s is None or time.monotonic() - begun < duration_s)
-            and len(self.report.mismatches) < MISMATCHES_MAX
+            and len(self.met.mismatches) < MISMATCHES_MAX
         ):
             self._live()
-            self.report.seconds = time.monotonic() - begun
-            self.say(
-                f"{self.report.seconds:.0f} s: {self.report.faults} faults in "
-                f"{self.report.rounds} rounds, {self.report.commits} commits, "
-                f"{len(self.report.mismatches)} mismatches"
-            )
-        self._sum_up()
-        return self.report
+            if not self.is_short or self._lives % PIPELINES_PER_LOOK == 0 or self._lives == traces:
+                self.pipeline.wire.close_all()
+                self.say(
+                    f"{time.monotonic() - begun:.0f} s: {self._lives} pipelines, "
+                    f"{sums['faults']} faults in {sums['rounds']} rounds, "
+                    f"{sums['commits']} commits, {len(self.met.mismatches)} mismatches"
+                )
+        self.met.kinds, self.met.points = self._choice.came, set(self._choice.points())
+        return self.met.report(self.seed, time.monotonic() - begun)
 
     def _live(self) -> None:
         """Run one pipeline from its first plan to its end."""
         self._lives += 1
         self.pipeline = self.new()
-        self.oracle = Oracle(self.pipeline)
+        self.oracle = Oracle(self.pipeline, None if self.is_short else AUDITS_EVERY)
+        trace, met = self.pipeline.recorder.trace, self.met
         try:
             self.pipeline.begin(self._beginning())
-            self._round(FIRST_PLAN)
-            for _ in range(self.rounds_per_life - 1):
+            if not self.is_short or self.random.random() < FIRST_PLANS_UNDER_FAULT:
+                self._round(FIRST_PLAN)
+            else:
+                self._do(op.Plan())
+            rounds = 1
+            while len(trace) < ACTIONS_MIN if self.is_short else rounds < ROUNDS_PER_LIFE:
                 self._round(SCENARIOS[self._turn % len(SCENARIOS)])
                 self._turn += 1
+                rounds += 1
             self._story = ["come to rest"]
-            finish(self.pipeline, self.oracle)
+            is_pruned = not self.is_short or self.random.random() < PRUNED
+            finish(self.pipeline, self.oracle, with_prune=is_pruned)
             assert not self.pipeline.facts.planned(), "a batch is still planned"
-            self.pipeline.wire.close_all()
+            self._check_nothing_is_asked_twice()
         except Exception as error:  # noqa: BLE001 - told at the end, with all of the evidence
             story = "\n    ".join([f"{type(error).__name__}: {error}", *self._story])
-            self.report.mismatches.append(f"seed {self.seed}, round {self.report.rounds}: {story}")
-            self.say(f"MISMATCH {self.report.mismatches[-1]}")
-        recorder = self.pipeline.recorder
-        self.report.commits += self.oracle.commits
-        self.report.traces += 1
-        self.report.actions += len(recorder.trace)
-        self._cases.update(recorder.model.cases)
+            met.mismatches.append(f"seed {self.seed}, round {met.sums['rounds']}: {story}")
+            self.say(f"MISMATCH {met.mismatches[-1]}")
+        met.sums.update(commits=self.oracle.commits, actions=len(trace))
+        met.cases.update(self.pipeline.recorder.model.cases)
+        names = " ".join(f"{action.name}:{action.answer}" for action in trace)
+        met.traces[blake2b(names.encode(), digest_size=8).digest()] += 1
+        met.shortest = [min([*met.shortest, len(trace)])]
 
     def _beginning(self) -> op.Beginning:
         return op.Beginning(
             start=self.random.choice(["earliest", "earliest", "latest"]),
             offsets=self.random.choice(["dense", "dense", "dense", "sparse"]),
             limit=self.random.choice([1000, 1000, 4]),
-            delivery=self.random.choice(op.DELIVERIES),
+            delivery=self.random.choice(DELIVERIES_OF_TRACES if self.is_short else op.DELIVERIES),
             said=some_lines(self.random),
         )
 
     def _round(self, scenario: Scenario) -> None:
-        self.report.rounds += 1
+        self.met.sums["rounds"] += 1
         self._story = []
         # A repeated replay request returns the recorded replay, as the run id is the same.
-        self.pipeline.run_id = f"round-{self._lives}-{self.report.rounds}"
+        self.pipeline.run_id = f"round-{self._lives}-{self.met.sums['rounds']}"
         for operation in scenario.prepare(self.random):
             self._do(operation)
         self.oracle.check()
         self._play(scenario.name, scenario.operation(self.random))
-        if scenario.repair:
+        if scenario.repair and not self.is_short:  # its end does the same
             for operation in self._repairs():
                 self._do(operation)
             self.oracle.check()
@@ -198,8 +307,8 @@ class Campaign:
         else:
             raise AssertionError(f"{operation} is not done after {TRIES} calls")
         if begun is not None:
-            self._recoveries.append(time.monotonic() - begun)
-            self.report.commits_under_fault += self.oracle.commits - before
+            self.met.recoveries.append(time.monotonic() - begun)
+            self.met.sums["commits_under_fault"] += self.oracle.commits - before
 
     def _call(
         self, name: str, operation: Operation, disturbance: Disturbance | None, *, first: bool
@@ -223,14 +332,13 @@ class Campaign:
         if first and not came:
             self._choice.learn(name, seen)
         self.oracle.check()
-        self._check_nothing_is_asked_twice()
         return ended, bool(came)
 
     def _note(self, name: str, statement: str, kind: str) -> None:
-        self.report.faults += 1
-        self.report.history.append((name, statement, kind))
+        self.met.sums["faults"] += 1
+        self.met.history.append((name, statement, kind))
         self._choice.came[kind] += 1
-        self._coverage[f"{name}: {statement}"][kind] += 1
+        self.met.coverage[f"{name}: {statement}"][kind] += 1
 
     def _check_nothing_is_asked_twice(self) -> None:
         """A replay request that was repeated is in the ledger once."""
@@ -241,58 +349,54 @@ class Campaign:
         )
         assert not twice, twice
 
-    def _sum_up(self) -> None:
-        report = self.report
-        report.kinds = {kind: self._choice.came[kind] for kind in [*FaultKind.__members__, "RIVAL"]}
-        report.hard_cases = {case: self._cases[case] for case in HARD_CASES}
-        report.coverage = {point: dict(of) for point, of in sorted(self._coverage.items())}
-        report.never = sorted(self._never())
-        report.problems = list(self._problems())
-        if times := sorted(self._recoveries):
-            parts = {"median": 0.5, "99 %": 0.99, "longest": 1.0}
-            at = {what: int((len(times) - 1) * part) for what, part in parts.items()}
-            report.recovery_s = {what: round(times[n], 3) for what, n in at.items()}
 
-    def _never(self) -> Iterator[str]:
-        for name, statement in self._choice.points():
-            came = self._coverage[f"{name}: {statement}"]
-            for kind in FaultKind:
-                if kind not in SLOW and PROFILES[kind].meets(statement) and not came[kind.name]:
-                    yield f"{name}: {statement}: {kind.name}"
+@dataclass(frozen=True, kw_only=True)
+class Orders:
+    """What a campaign does."""
 
-    def _problems(self) -> Iterator[str]:
-        absent = [kind for kind, came in self.report.kinds.items() if not came]
-        if absent and self.report.faults >= ALL_KINDS_IN:
-            yield f"these never came: {absent}"
-        lacking = [case for case, came in self.report.hard_cases.items() if not came]
-        if lacking and self.report.faults >= HARD_CASES_IN:
-            yield f"no trace has these: {lacking}"
-        if self.report.commits_under_fault <= self.report.rounds / 8:
-            yield (
-                f"nothing moves: {self.report.commits_under_fault} commits by operations that met "
-                f"a fault, in {self.report.rounds} rounds"
-            )
+    seed: int
+    """An equal seed plays the same faults again."""
+    faults: int | None = None
+    """It ends after so many faults, with the pipeline that has met the last one."""
+    duration_s: float | None = None
+    """It ends after so many seconds."""
+    traces: int | None = None
+    """How many short pipelines are run; None for long ones."""
+    by_level: bool = False
+    """Whether the pipelines also count by level, and in bytes."""
 
 
-def run(
-    faults: int | None,
-    duration_s: float | None,
-    seed: int,
-    say: Callable[[str], None],
-    *,
-    traces: int | None = None,
-    by_level: bool = False,
-) -> CommitPathReport:
-    """A campaign on a MySQL of its own, until so many faults, seconds or traces have come.
+def run(orders: Orders, say: Callable[[str], None], processes: int = 1) -> CommitPathReport:
+    """A campaign in several processes, each on a MySQL of its own.
 
-    An equal seed plays the same faults again. By level, the pipelines also count in bytes. Where
-    traces are counted, they are short.
+    Each has a share of the traces, and the seed that follows the one of the process before.
     """
-    rounds = ROUNDS_PER_LIFE if traces is None else ROUNDS_PER_TRACE
+    begun, met = time.monotonic(), Met()
+    share, rest = divmod(orders.traces or 0, processes)
+    parts = [
+        replace(orders, seed=orders.seed + number, traces=share + (number < rest) or None)
+        for number in range(processes)
+    ]
+    if processes == 1:
+        met = _walk(orders, say)
+    else:
+        with ProcessPoolExecutor(processes, get_context("fork")) as pool:
+            for part in pool.map(_walk, parts, repeat(say)):
+                met.add(part)
+    hard_cases_in = HARD_CASES_IN if orders.traces is None else HARD_CASES_IN_SHORT
+    return met.report(orders.seed, time.monotonic() - begun, hard_cases_in)
+
+
+def _walk(orders: Orders, say: Callable[[str], None]) -> Met:
+    if orders.traces is not None:
+        logging.disable(logging.WARNING)
+    options = () if orders.traces is None else CHEAP
     with free_home() as home, TemporaryDirectory() as folder:
-        stack = Stack(project=PROJECT, home=home, announce=say)
+        stack = Stack(project=PROJECT, home=home, announce=say, mysql_options=options)
         with stack.foreground([Part.MYSQL]):
-            counting = settings_for(stack, Path(folder), by_level=by_level, in_bytes=by_level)
+            more = orders.by_level
+            counting = settings_for(stack, Path(folder), by_level=more, in_bytes=more)
             with pipelines(counting, stack) as new:
-                campaign = Campaign(new, seed, say, rounds_per_life=rounds)
-                return campaign.walk(faults, duration_s, traces)
+                campaign = Campaign(new, orders.seed, say, is_short=orders.traces is not None)
+                campaign.walk(orders.faults, orders.duration_s, orders.traces)
+                return campaign.met

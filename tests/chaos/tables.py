@@ -60,6 +60,15 @@ def of_statements(reports: Sequence[Report]) -> Iterator[str]:
         yield f"operation: {r['recovery_s']}"
 
 
+def of_traces(report: Report) -> Iterator[str]:
+    """What the traces of a campaign have, and how long they took."""
+    rows = [["traces", report["traces"]], ["actions in them", report["actions"]]]
+    rows += [["actions of the shortest", report["shortest"]]]
+    rows += [["different sequences of actions", report["different"]], *report["hard_cases"].items()]
+    yield from _table(("in the traces", "came"), rows)
+    yield f"{report['traces'] / report['seconds']:.1f} traces a second."
+
+
 def of_processes(reports: Sequence[Report]) -> Iterator[str]:
     """The tables of the campaign against the processes."""
     keys = (

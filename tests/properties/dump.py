@@ -31,29 +31,30 @@ class Dump:
             (table, is_numbered, [f"`{name}`" for name in json.loads(columns)])
             for table, is_numbered, columns in self._rows(_TABLES)
         ]
-        self._held = {
-            table: self._rows(f"select {', '.join(columns)} from `{table}`")
-            for table, _, columns in self._tables
-        }
+        self._held = {of[0]: self._rows_of(*of[::2]) for of in self._tables}
         shutil.rmtree(self._copy, ignore_errors=True)
         if folder.exists():
             shutil.copytree(folder, self._copy)
 
     def restore(self) -> None:
         """Put everything back; files that came later stay in the folder."""
+        changed = [of for of in self._tables if self._rows_of(*of[::2]) != self._held[of[0]]]
         with self._connection.cursor() as cursor:
             self._connection.begin()
-            for table, _, columns in self._tables:
+            for table, _, columns in changed:
                 cursor.execute(f"delete from `{table}`")
                 into = f"insert into `{table}` ({', '.join(columns)})"
                 places = ", ".join(["%s"] * len(columns))
                 cursor.executemany(f"{into} values ({places})", self._held[table])
             self._connection.commit()
-            for table, is_numbered, _ in self._tables:
+            for table, is_numbered, _ in changed:
                 if is_numbered:
                     cursor.execute(f"alter table `{table}` auto_increment = 1")
         if self._copy.exists():
             shutil.copytree(self._copy, self._folder, dirs_exist_ok=True)
+
+    def _rows_of(self, table: str, columns: list[str]) -> "list[tuple[Any, ...]]":
+        return self._rows(f"select {', '.join(columns)} from `{table}`")
 
     def _rows(self, statement: str) -> "list[tuple[Any, ...]]":
         with self._connection.cursor(Cursor) as cursor:

@@ -5,8 +5,9 @@ that each has its turn in a short campaign, too.
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from random import Random
 from typing import Final
 
@@ -19,9 +20,10 @@ from tests.properties.scenarios import RIVALS, SUCCESSORS
 GAP: Final = "(between two transactions)"
 """The place of a rival, in reports."""
 
-# How many faults come between two of a slow kind, and before the first.
 EVERY: Final = {FaultKind.LOCK_HELD: 60, FaultKind.SERVER_KILLED: 150}
+"""How many faults come between two of a slow kind."""
 FIRST: Final = 15
+"""How many faults come before the first of a slow kind."""
 
 # These need a second session that can write.
 NEEDS_A_WRITER: Final = {
@@ -37,6 +39,8 @@ class FaultChoice:
     """Remembers the statements of each operation, and the faults at each."""
 
     random: Random
+    every: Mapping[FaultKind, int] = field(default_factory=lambda: EVERY)
+    """See :data:`EVERY`."""
     came: Counter[str] = field(default_factory=Counter)
     """How often each kind has happened."""
     _reach: dict[str, deque[tuple[str, ...]]] = field(
@@ -66,25 +70,21 @@ class FaultChoice:
             return None
         statements = self.random.choice(reach)
         names = [kind.name for kind in FaultKind if kind in self._allowed()]
-        kinds = [k for k in names if self._points(FaultKind[k], statements)]
+        kinds = [k for k in names if _points(FaultKind[k], statements)]
         kind = self._least((name,), [*kinds, "RIVAL"])
         if kind == "RIVAL":
             return Rival(self.random.randint(1, 6), self.random.choice(RIVALS))
-        points = self._points(FaultKind[kind], statements)
+        points = _points(FaultKind[kind], statements)
         wanted = self._least((name, kind), points)
         after = self.random.choice([i for i, s in enumerate(points, 1) if s == wanted])
         return self._fault(FaultKind[kind], after, again=self.random.random() < 0.4)
 
     def _allowed(self) -> set[FaultKind]:
         allowed = set(FaultKind) - set(SLOW)
-        for kind, every in EVERY.items():
+        for kind, every in self.every.items():
             if self.came.total() >= FIRST + every * self.came[kind.name]:
                 return {kind}
         return allowed
-
-    @staticmethod
-    def _points(kind: FaultKind, statements: Sequence[str]) -> list[str]:
-        return [s for s in statements if PROFILES[kind].meets(s)]
 
     def _least(self, where: tuple[str, ...], among: Sequence[str]) -> str:
         times = {one: (self._tried[*where, one], self.came[one]) for one in among}
@@ -105,3 +105,8 @@ class FaultChoice:
             kind_then, after_then = self.random.choice(quick), self.random.randint(1, 6)
             second = self._fault(kind_then, after_then, again=False)
         return Fault(after, kind, then, second)
+
+
+@lru_cache(maxsize=100_000)
+def _points(kind: FaultKind, statements: tuple[str, ...]) -> list[str]:
+    return [s for s in statements if PROFILES[kind].meets(s)]

@@ -19,8 +19,9 @@ class Oracle:
     """Checks a pipeline after each step."""
 
     pipeline: PipelineUnderTest
-    audits_every: int = AUDITS_EVERY
-    """How many checks come to one audit, which also shows what a late commit has not shown."""
+    audits_every: int | None = AUDITS_EVERY
+    """How many checks come to one audit, which also shows what a late commit has not shown; None
+    for an audit at the end alone."""
     _checks: int = 0
 
     @property
@@ -31,8 +32,9 @@ class Oracle:
     def check(self, *, with_audit: bool = False) -> None:
         """Raise unless the model accepts what was done, and the audit and readers agree."""
         self._checks += 1
-        self.pipeline.recorder.check()
-        if with_audit or self._checks % self.audits_every == 0:
+        with_audit |= bool(self.audits_every and self._checks % self.audits_every == 0)
+        self.pipeline.recorder.check(everything=with_audit)
+        if with_audit:
             with self.pipeline.wire.past_the_proxy():
                 verdict = audit(self.pipeline.ctx, self.pipeline.name)
             assert verdict.holds, verdict.findings

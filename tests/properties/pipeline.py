@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pymysql
 
 from tally import errors
+from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.counts import CountRequest, Counts
 from tally.audit.audit import audit
 from tally.config.pipeline import Pipeline
@@ -45,6 +45,7 @@ from tests.properties.dump import Dump
 from tests.properties.kafka_model import KafkaModel, Log, moment_of
 from tests.properties.reader import KilledReader, ModelReader, StoppedReader, claimed, found
 from tests.protocol.facts import Facts, Loss, Segment
+from tests.protocol.ledger import Ledger
 from tests.protocol.recorder import Kafka, Recorder
 from tests.world import recorded
 
@@ -103,9 +104,9 @@ class PipelineUnderTest:
 
     def __post_init__(self) -> None:
         kafka = Kafka(self._begins, self.kafka.was_gone, self.kafka.earliest)
-        has_own_tables = self.pipeline.has_own_tables
-        rows = partial(_rows_of, self)
-        self.recorder = Recorder(rows, has_own_tables=has_own_tables, kafka=kafka)
+        aggregate = Aggregate.of(self.pipeline)
+        ledger = Ledger(self.rows, self.name, aggregate.columns, aggregate.has_bytes)
+        self.recorder = Recorder(ledger, kafka)
         self.wire.recorder = self.recorder
 
     def _begins(self, cluster_id: str, topic_id: str, number: int) -> set[int]:
@@ -672,8 +673,3 @@ class PipelineUnderTest:
         replaced = (self.facts.segments[number].counts for number in s.replaces)
         if records < sum(counts.records for counts in replaced if counts is not None):
             yield "fewer records than were counted"
-
-
-def _rows_of(pipeline: PipelineUnderTest, statement: str) -> list[Row]:
-    """The recorder's reads, on the test's own connection."""
-    return pipeline.rows(statement.format(pipeline.name))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pymysql
 from pydantic import SecretStr
+from pymysql.constants import CLIENT
 
 from tally.config.names import tables_beside
 from tally.config.pipeline import Pipeline
@@ -89,7 +90,7 @@ def pipelines(settings: Settings, stack: Stack) -> Iterator[NewPipeline]:
     as_root = settings.mysql.model_copy(update={"user": "root", "password": SecretStr(root)})
 
     def open_connection(mysql_settings: MySQLSettings) -> "pymysql.Connection[Any]":
-        connection = connect(mysql_settings, autocommit=True)
+        connection = connect(mysql_settings, autocommit=True, client_flag=CLIENT.MULTI_STATEMENTS)
         _prepare(connection)
         return connection
 
@@ -125,20 +126,20 @@ def pipelines(settings: Settings, stack: Stack) -> Iterator[NewPipeline]:
 
 
 def _wipe(connection: "pymysql.Connection[Any]", pipeline: Pipeline) -> None:
-    """Empty the ledger, except for the pipeline's tables."""
+    """Empty the ledger, except for the pipeline's tables; all of it is sent at once."""
     own = tables_beside(pipeline.table) if pipeline.has_own_tables else ()
     of_lines = [f"{pipeline.table}_{of}" for of in ("rows__kept", "rows__sets", "files__sets")]
     files = Path((pipeline.files_url or "").removeprefix("file://"))
     for below in ("lines", "_open", "_live"):
         shutil.rmtree(files / below, ignore_errors=True)
+    statements = [f"delete from `{table}`" for table in (pipeline.table, *own, *of_lines)]
+    # With own tables its row records their columns.
+    forget = "update pipeline b set rows_table = null" if own else "delete b from pipeline b"
+    statements += [f"{of} where b.pipeline = '{pipeline.name}'" for of in (*_WIPE, forget)]
     with connection.cursor() as cursor:
-        for table in (pipeline.table, *own, *of_lines):
-            cursor.execute(f"delete from `{table}`")
-        for statement in _WIPE:
-            cursor.execute(f"{statement} where b.pipeline = %s", (pipeline.name,))
-        # With own tables its row records their columns.
-        forget = "update pipeline set rows_table = null" if own else "delete from pipeline"
-        cursor.execute(f"{forget} where pipeline = %s", (pipeline.name,))
+        cursor.execute("; ".join(statements))
+        while cursor.nextset():
+            pass
 
 
 def _prepare(connection: "pymysql.Connection[Any]") -> None:

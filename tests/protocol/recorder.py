@@ -10,15 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tally.mysql.transactions import Row
-from tests.protocol.facts import Action, Batch, Counts, Facts, Loss, Place, Segment, Sums
+from tests.protocol.facts import Action, Facts, Loss, Place
+from tests.protocol.ledger import Ledger
 from tests.protocol.model import Model
 
 if TYPE_CHECKING:
     import pymysql
-
-Rows = Callable[[str], list[Row]]
-"""The rows of a query, in which ``{0}`` is the pipeline's name."""
 
 Claim = tuple[int, int, str]
 """Batch, attempt and token."""
@@ -31,9 +28,8 @@ _COMMITTED: Final = re.compile(
     r" and claim_token <=> '(\w+)'",
     re.DOTALL,
 )
-_WRITE: Final = re.compile(r"\s*(insert|update|delete|replace)", re.IGNORECASE)
-_OF_GENERATION: Final = "join topic_incarnation i using (incarnation_id) where i.pipeline = '{0}'"
-_OF_SEGMENT: Final = "join segment using (segment_id) join batch b using (batch_id)"
+_WORD: Final = re.compile(r"[a-z_]\w*")
+_WRITE: Final = re.compile(r"\s*(insert|update|delete|replace|call)", re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -52,18 +48,25 @@ class Kafka:
 class Recorder:
     """The trace of one pipeline, and the model that takes its actions."""
 
-    rows: Rows
-    has_own_tables: bool
+    ledger: Ledger
     kafka: Kafka
     model: Model = field(default_factory=Model)
     facts: Facts = field(default_factory=Facts)
     """The ledger as it was last read."""
     trace: list[Action] = field(default_factory=list)
+    written: set[str] = field(default_factory=set)
+    """The words of all statements that have written since the last check, or may have."""
     _checked: int = 0
 
-    def check(self) -> None:
-        """Raise :class:`tests.protocol.model.Rejected` unless the model accepts all that came."""
-        if self.facts != (now := self._read()):  # it was changed in another way than by a commit
+    def check(self, *, everything: bool = False) -> None:
+        """Raise :class:`tests.protocol.model.Rejected` unless the model accepts all that came.
+
+        What is in the ledger by another way than a commit is an unknown action; with
+        ``everything`` also where no statement of the code under test has written.
+        """
+        now = self.ledger.read(None if everything else self.written)
+        self.written.clear()
+        if self.facts != now:
             self.trace.append(Action("unknown", {}, now))
         while self._checked < len(self.trace):
             self._checked += 1
@@ -81,15 +84,12 @@ class Recorder:
 
     def restored(self) -> None:
         """The ledger was put back as it was dumped."""
-        self.facts = self._read()
+        self.facts = self.ledger.read()
         self.trace.append(Action("restore", {}, self.facts))
-
-    def _read(self) -> Facts:
-        return read_facts(self.rows, has_own_tables=self.has_own_tables)
 
     def _look(self, claim: Claim | None = None) -> bool:
         """Record what has changed; returns whether anything has."""
-        before, now = self.facts, self._read()
+        before, now = self.facts, self.ledger.read(self.written)
         if before == now:
             return False
         actions = [Action(name, about) for name, about in self._between(before, now, claim)]
@@ -108,7 +108,8 @@ class Recorder:
         for replay, state in now.replays.items():
             if replay not in old.replays:
                 yield "request", {"replay": replay}
-            elif state == "cancelled" and old.replays[replay] == "open":
+            elif (old.replays[replay], state, claim) == ("open", "cancelled", None):
+                # Not where the replay's last batch was committed, after others were abandoned.
                 yield "cancel", {"replay": replay}
         yield from _work_on_batches(old, now, claim)
         yield from self._pruned(old, now)
@@ -205,12 +206,14 @@ def watch(connection: "pymysql.Connection[Any]", recorder: Callable[[], Recorder
     """Of the open transaction, each with the claim by which it commits a batch."""
 
     def asked(sql: str | bytes, *rest: Any, **options: Any) -> Any:
-        text = sql if isinstance(sql, str) else "insert"  # many rows come as bytes
+        text = sql if isinstance(sql, str) else sql.decode(errors="replace")
         if text.startswith("start transaction"):
             writes.clear()
         elif _WRITE.match(text):
             by = _COMMITTED.search(text)
             writes.append(None if by is None else (int(by[1]), int(by[2]), by[3]))
+            if (of := recorder()) is not None:
+                of.written.update(_WORD.findall(text))
         return query(sql, *rest, **options)
 
     def committed() -> None:
@@ -230,82 +233,3 @@ def _more(old: Sequence[Loss], now: Sequence[Loss]) -> list[Loss]:
     """Losses that are in the ledger now, and were in no state before."""
     left = list(old)
     return [loss for loss in now if loss not in left or left.remove(loss)]  # type: ignore[func-returns-value]
-
-
-def read_facts(rows: Rows, *, has_own_tables: bool) -> Facts:
-    """The facts of a pipeline's ledger, and its result."""
-    f = Facts()
-    for r in rows("select * from topic_incarnation where pipeline = '{0}'"):
-        f.generations[r["incarnation_id"]] = r["cluster_id"], r["topic_id"], r["state"]
-    for r in rows(f"select o.* from partition_offset o {_OF_GENERATION}"):
-        place = r["incarnation_id"], r["partition_id"]
-        f.positions[place] = r["start_offset"], r["next_offset"]
-    for r in rows("select * from batch where pipeline = '{0}'"):
-        is_fold = r["kind"] == "fold"
-        about = ("kind", "lane", "state", "attempt")
-        f.batches[r["batch_id"]] = Batch(
-            **{key: r[key] for key in about},
-            planned_at=None if is_fold else r["planned_at"],
-            replay=r["replay_id"],
-            token=r["claim_token"],
-        )
-    for r in rows(f"select l.* from lost_range l {_OF_GENERATION}"):
-        place = r["incarnation_id"], r["partition_id"]
-        f.losses.append(Loss(place, r["from_offset"], r["until_offset"], r["cause"], r["state"]))
-    f.losses.sort()
-    for r in rows("select * from replay where pipeline = '{0}'"):
-        f.replays[r["replay_id"]] = r["state"]
-    _read_segments(rows, f, "{0}__segments" if has_own_tables else "segment_count")
-    folded = "`{0}__folded`" if has_own_tables else "folded_count"
-    f.folded = _sums(rows(f"select * from {folded} where pipeline = '{{0}}'"))
-    f.result = _sums(rows("select * from `{0}`"))
-    return f
-
-
-def _read_segments(rows: Rows, f: Facts, counts: str) -> None:
-    found = rows("select s.* from segment s join batch b using (batch_id) where b.pipeline = '{0}'")
-    replaces: dict[int, set[int]] = {r["segment_id"]: set() for r in found}
-    contributions: dict[int, list[Row]] = {r["segment_id"]: [] for r in found}
-    letters: dict[int, set[int]] = {r["segment_id"]: set() for r in found}
-    totals: dict[int, int] = dict.fromkeys(letters, 0)
-    of_pipeline = f"{_OF_SEGMENT} where b.pipeline = '{{0}}'"
-    for r in rows(f"select r.* from replacement r {of_pipeline}"):
-        replaces[r["segment_id"]].add(r["replaced_id"])
-    for r in rows(f"select c.* from `{counts}` c {of_pipeline}"):
-        contributions[r["segment_id"]].append(r)
-    for r in rows(f"select d.segment_id, d.record_offset from dead_letter d {of_pipeline}"):
-        letters[r["segment_id"]].add(r["record_offset"])
-    for r in rows(f"select d.* from dead_letter_total d {of_pipeline}"):
-        totals[r["segment_id"]] += r["dead_letters"]
-    for r in found:
-        number = r["segment_id"]
-        assert totals[number] == len(letters[number]), f"dead letters of {r}"
-        is_counted = r["state"] not in {"planned", "abandoned"}
-        counts_of_it = Counts(
-            records=r["records"],
-            matched=r["matched"],
-            malformed=r["malformed"],
-            rows=_sums(contributions[number]),
-            letters=frozenset(letters[number]),
-        )
-        is_counted |= bool(counts_of_it.rows or counts_of_it.letters)
-        f.segments[number] = Segment(
-            batch=r["batch_id"],
-            place=(r["incarnation_id"], r["partition_id"]),
-            start=r["from_offset"],
-            until=r["until_offset"],
-            state=r["state"],
-            superseded_by=r["superseded_by"],
-            replaces=frozenset(replaces[number]),
-            counts=counts_of_it if is_counted else None,
-        )
-
-
-def _sums(rows: Sequence[Row]) -> Sums:
-    return {
-        (str(r["log_time"]), *([r["level"]] if "level" in r else [])): (
-            int(r["log_count"]),
-            int(r.get("log_bytes", 0)),
-        )
-        for r in rows
-    }

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.protocol.facts import Action, Batch, Counts, Facts, Loss, Place, Segment
+from tests.protocol.ledger import Ledger
 from tests.protocol.model import GUARDS, HARD_CASES, Model, accepts
 from tests.protocol.recorder import Kafka, Recorder
 
@@ -356,7 +357,7 @@ def test_the_recorder_names_what_was_done() -> None:
     trace: list[Action] = []
     before = Facts()
     kafka = Kafka(lambda *_: {0}, lambda *_: True, lambda *_: 10)
-    recorder = Recorder(lambda _: [], has_own_tables=False, kafka=kafka)
+    recorder = Recorder(Ledger(lambda _: [], "p"), kafka)
     done = whole_run().trace
     for action in done:
         if action.name in {"read", "dump", "restore", "lost_commit"} or action.answer != "done":
