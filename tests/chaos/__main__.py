@@ -56,7 +56,7 @@ def _options() -> argparse.Namespace:
     traces = "how many short pipelines the first campaign checks, in any time"
     add("--traces", type=int, help=traces)
     processes = "in how many processes the short pipelines run"
-    add("--processes", type=int, default=os.cpu_count() or 1, help=processes)
+    add("--processes", type=int, default=2 * (os.cpu_count() or 1), help=processes)
     add("--seed", type=int, default=1, help="of lines, faults and moments")
     add("--only", choices=[COMMIT_PATH, PROCESSES], help="one campaign alone")
     add("--rate", type=int, default=200, help="lines a second")

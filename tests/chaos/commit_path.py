@@ -36,8 +36,8 @@ from tests.protocol.model import HARD_CASES
 from tests.servers import PROJECT, free_home
 
 ROUNDS_PER_LIFE: Final = 40
-ACTIONS_MIN: Final = 8
-"""A short pipeline comes to its end when its trace has so many actions."""
+ACTIONS_MIN: Final = 6
+"""A short pipeline comes to its end when it was in a scenario and its trace has so many actions."""
 PRUNED: Final = 0.4
 """Share of short pipelines that are pruned at their end; there is a scenario for it, too."""
 FIRST_PLANS_UNDER_FAULT: Final = 0.25
@@ -239,7 +239,7 @@ class Campaign:
             else:
                 self._do(op.Plan())
             rounds = 1
-            while len(trace) < ACTIONS_MIN if self.is_short else rounds < ROUNDS_PER_LIFE:
+            while rounds == 1 or self._goes_on(rounds):
                 self._round(SCENARIOS[self._turn % len(SCENARIOS)])
                 self._turn += 1
                 rounds += 1
@@ -257,6 +257,11 @@ class Campaign:
         names = " ".join(f"{action.name}:{action.answer}" for action in trace)
         met.traces[blake2b(names.encode(), digest_size=8).digest()] += 1
         met.shortest = [min([*met.shortest, len(trace)])]
+
+    def _goes_on(self, rounds: int) -> bool:
+        if self.is_short:
+            return len(self.pipeline.recorder.trace) < ACTIONS_MIN
+        return rounds < ROUNDS_PER_LIFE
 
     def _beginning(self) -> op.Beginning:
         return op.Beginning(

@@ -341,6 +341,18 @@ def whole_run() -> Run:
     return run
 
 
+def replay_abandoned_in_part() -> Run:
+    """The replay is cancelled as its other batch commits, and not by an operator."""
+    run = Run()
+    run.count(1)
+    run.count(2, 10, 20)
+    run.ask(1, 3, 0, 10, 1)
+    run.ask(1, 4, 10, 20, 2)
+    run.do("abandon", batch=3)
+    run.recount(4)
+    return run
+
+
 def test_what_the_protocol_allows_is_accepted() -> None:
     """One run with all of the hard cases."""
     run = whole_run()
@@ -352,13 +364,14 @@ def test_what_the_protocol_allows_is_accepted() -> None:
     assert [case for case in HARD_CASES if not run.model.cases[case]] == []
 
 
-def test_the_recorder_names_what_was_done() -> None:
+@pytest.mark.parametrize("run", [whole_run, replay_abandoned_in_part])
+def test_the_recorder_names_what_was_done(run: Callable[[], Run]) -> None:
     """From the ledger before and after each transaction alone; the model accepts it again."""
     trace: list[Action] = []
     before = Facts()
     kafka = Kafka(lambda *_: {0}, lambda *_: True, lambda *_: 10)
     recorder = Recorder(Ledger(lambda _: [], "p"), kafka)
-    done = whole_run().trace
+    done = run().trace
     for action in done:
         if action.name in {"read", "dump", "restore", "lost_commit"} or action.answer != "done":
             trace.append(action)
