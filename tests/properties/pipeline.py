@@ -105,7 +105,7 @@ class PipelineUnderTest:
     def __post_init__(self) -> None:
         kafka = Kafka(self._begins, self.kafka.was_gone, self.kafka.earliest)
         aggregate = Aggregate.of(self.pipeline)
-        ledger = Ledger(self.rows, self.name, aggregate.columns, aggregate.has_bytes)
+        ledger = Ledger(self.rows, self.name, aggregate.columns, self.pipeline.measure == "bytes")
         self.recorder = Recorder(ledger, kafka)
         self.wire.recorder = self.recorder
 
