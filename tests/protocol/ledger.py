@@ -122,8 +122,11 @@ def _segments(
 ) -> dict[int, Segment]:
     found = {}
     for number, batch, generation, partition, start, until, state, by, *counted in segments:
+        records, matched, malformed = counted
         counts = Counts(
-            *counted,
+            records,
+            matched,
+            malformed,
             rows=_sums([of for one, *of in contributions if one == number]),
             letters=frozenset(offset for one, offset in letters if one == number),
         )
