@@ -304,7 +304,7 @@ MUTANTS: Final = (
     Mutant(
         guard="a migration takes no table that the ledger does not know",
         where="tally.ledger.table_changes:check_preparation",
-        before="            check_unowned(tx, pipeline.name, pipeline.table)\n",
+        before="            tables.check_unowned(tx, pipeline.name, pipeline.table)\n",
         after="            pass\n",
         tests=(f"{LABELS}::test_an_unrelated_table_is_not_taken",),
     ),
@@ -333,7 +333,7 @@ MUTANTS: Final = (
     Mutant(
         guard="another result table is refused before it is made",
         where="tally.ledger.table_changes:check_preparation",
-        before="            check_target(before, pipeline)\n",
+        before="            tables.check_target(before, pipeline)\n",
         after="            pass\n",
         tests=(f"{LABELS}::test_another_result_table_is_refused_before_it_is_made",),
     ),

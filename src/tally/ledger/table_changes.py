@@ -13,25 +13,11 @@ from tally.aggregates.aggregate import TIME, Aggregate
 from tally.config.names import LABEL_CHARS_MAX, LABELS_MAX, tables_beside
 from tally.config.pipeline import Pipeline
 from tally.errors import ConfigError, SchemaError
+from tally.ledger import tables
 from tally.ledger.contributions import copy_shared
 from tally.ledger.line_sets import check_lines
 from tally.ledger.positions import check_owner, lock_pipeline
 from tally.ledger.schema import PRIMARY, exact_collation, read_shape
-from tally.ledger.tables import (
-    OWN_TABLES,
-    SHARED_CONTRIBUTIONS,
-    SHARED_FOLDED,
-    LabelColumn,
-    Tables,
-    check_idle,
-    check_kept,
-    check_target,
-    check_unowned,
-    check_unowned_beside,
-    find_tables,
-    listed,
-    tables_of,
-)
 from tally.mysql.transactions import Database, Transaction
 
 FIRST_RESULT: Final = "error_log"
@@ -51,43 +37,32 @@ _RESULT: Final = """
 """
 
 
-def create_result_tables(database: Database, tables: set[str]) -> list[str]:
-    """Create those result tables that are missing; returns a text for each."""
+def create_result_table(database: Database, table: str) -> None:
+    """Create a result table, without labels."""
     with database.transaction() as tx:
-        missing = sorted(tables - tx.table_names())
-        for table in missing:
-            tx.execute(_RESULT.format(table=table))
-    return [f"table {table}" for table in missing]
+        tx.execute(_RESULT.format(table=table))
 
 
-def missing_tables(database: Database, pipeline: Pipeline) -> list[str]:
-    """What :func:`prepare_tables` would do for a pipeline, as texts; empty when nothing."""
-    try:
-        is_there = check_preparation(database, pipeline) is None
-    except SchemaError:  # there is no ledger yet, or an older one
-        is_there = not pipeline.has_own_tables
-    return [] if is_there else [_described(pipeline)]
-
-
-def prepare_tables(database: Database, pipeline: Pipeline, wanted: Tables) -> list[str]:
+def prepare_tables(database: Database, pipeline: Pipeline) -> None:
     """Create or widen the tables of a pipeline that has labels, or a measure besides lines.
 
-    The caller holds the migrators' lock, and has called :func:`check_preparation`. Rows from before
-    a label was added have '' in its column; a replay fills it.
-
-    Returns:
-        What was done, as texts.
+    The caller holds the migrators' lock. Rows from before a label was added have '' in its column;
+    a replay fills it.
 
     Raises:
-        SchemaError: A batch was opened meanwhile. No column is recorded.
+        ConfigError, SchemaError: As :func:`check_preparation`; also where a batch was opened
+            meanwhile. No column is recorded.
     """
+    wanted = check_preparation(database, pipeline)
+    if wanted is None:
+        return
 
     def create(tx: Transaction) -> None:
         tx.execute(_RESULT.format(table=wanted.result))
         # LIKE keeps one definition, but for the foreign key.
         for table, like in (
-            (wanted.contributions, SHARED_CONTRIBUTIONS),
-            (wanted.folded, SHARED_FOLDED),
+            (wanted.contributions, tables.SHARED_CONTRIBUTIONS),
+            (wanted.folded, tables.SHARED_FOLDED),
         ):
             tx.execute(f"create table if not exists `{table}` like `{like}`")
         for table, key in wanted.whole_keys.items():
@@ -96,37 +71,32 @@ def prepare_tables(database: Database, pipeline: Pipeline, wanted: Tables) -> li
 
     database.run_between_readers(create)
     database.run(lambda tx: _switch(tx, pipeline, wanted))
-    return [_described(pipeline)]
 
 
-def missing_index(database: Database, pipeline: Pipeline) -> list[str]:
-    """The index by minute of a pipeline's own contributions, as a text, if it is to be made.
+def lacks_index(database: Database, pipeline: Pipeline) -> str | None:
+    """The pipeline's own contributions, if they lack the index by minute.
 
     Tables that are made now have it; those from before it was thought of do not.
     """
     with database.transaction(read_only=True) as tx:
-        tables = find_tables(tx, pipeline.name)
-        if tables is None or not tables.has_own:
-            return []
-        there = tx.scalar(
+        found = tables.find_tables(tx, pipeline.name)
+        if found is None or not found.has_own:
+            return None
+        is_there = tx.exists(
             "select 1 from information_schema.statistics where table_schema = database()"
             " and table_name = %s and index_name = %s limit 1",
-            (tables.contributions, MINUTE_INDEX),
+            (found.contributions, MINUTE_INDEX),
         )
-    return [] if there else [f"index {MINUTE_INDEX} of {tables.contributions}"]
+    return None if is_there else found.contributions
 
 
-def create_index(database: Database, pipeline: Pipeline) -> list[str]:
-    """Create what :func:`missing_index` names; readers and writers go on meanwhile."""
-    lacking = missing_index(database, pipeline)
-    if lacking:
-        with database.transaction() as tx:
-            table = tables_of(tx, pipeline.name).contributions
-            tx.execute(f"alter table `{table}` add key {MINUTE_INDEX} (`{TIME}`)")
-    return lacking
+def create_index(database: Database, table: str) -> None:
+    """Create the index by minute; readers and writers go on meanwhile."""
+    with database.transaction() as tx:
+        tx.execute(f"alter table `{table}` add key {MINUTE_INDEX} (`{TIME}`)")
 
 
-def check_preparation(database: Database, pipeline: Pipeline) -> Tables | None:
+def check_preparation(database: Database, pipeline: Pipeline) -> tables.Tables | None:
     """What :func:`prepare_tables` would make of the tables; None when nothing is missing.
 
     Raises:
@@ -136,12 +106,12 @@ def check_preparation(database: Database, pipeline: Pipeline) -> Tables | None:
     """
     with database.transaction(read_only=True) as tx:
         check_owner(tx, pipeline.name, pipeline.table)
-        before = find_tables(tx, pipeline.name)
+        before = tables.find_tables(tx, pipeline.name)
         if before is None:
-            check_unowned(tx, pipeline.name, pipeline.table)
+            tables.check_unowned(tx, pipeline.name, pipeline.table)
         else:
-            check_target(before, pipeline)
-            check_kept(tx, before)
+            tables.check_target(before, pipeline)
+            tables.check_kept(tx, before)
             check_lines(tx, before, pipeline)
         if not (pipeline.has_own_tables or (before is not None and before.has_own)):
             return None
@@ -150,28 +120,23 @@ def check_preparation(database: Database, pipeline: Pipeline) -> Tables | None:
         if wanted == before and shape and set(wanted.columns) <= shape.columns.keys():
             return None
         if before is None or not before.has_own:
-            check_unowned_beside(tx, pipeline.name, wanted)
+            tables.check_unowned_beside(tx, pipeline.name, wanted)
         if wanted != before:
-            check_idle(tx, pipeline.name)
+            tables.check_idle(tx, pipeline.name)
         for table, key in wanted.whole_keys.items():
             _check_indexes(tx, table, key)
         return wanted
 
 
-def _described(pipeline: Pipeline) -> str:
-    columns = ", ".join(Aggregate.of(pipeline).columns)
-    return f"columns of {pipeline.table}" + (f" for {columns}" if columns else "")
-
-
-def _wanted(before: Tables | None, pipeline: Pipeline) -> Tables:
+def _wanted(before: tables.Tables | None, pipeline: Pipeline) -> tables.Tables:
     """The tables that the configuration asks for; columns of labels that were taken out stay."""
     aggregate = Aggregate.of(pipeline)
-    tables = before or Tables(result=pipeline.table, measures=aggregate.measures)
-    known = {label.column for label in tables.labels}
+    now = before or tables.Tables(result=pipeline.table, measures=aggregate.measures)
+    known = {label.column for label in now.labels}
     added = [column for column in aggregate.columns if column not in known]
     gone = [
         label.column
-        for label in tables.labels
+        for label in now.labels
         if label.is_used and label.column not in aggregate.columns
     ]
     if added and gone:
@@ -185,7 +150,7 @@ def _wanted(before: Tables | None, pipeline: Pipeline) -> Tables:
         label._replace(is_used=True, chars=max(label.chars, aggregate.label_chars))
         if label.column in aggregate.columns
         else label._replace(is_used=False)
-        for label in (*tables.labels, *(LabelColumn(column, 0) for column in added))
+        for label in (*now.labels, *(tables.LabelColumn(column, 0) for column in added))
     )
     chars = sum(label.chars for label in labels)
     if chars > LABEL_CHARS_MAX or len(labels) > LABELS_MAX:
@@ -196,7 +161,7 @@ def _wanted(before: Tables | None, pipeline: Pipeline) -> Tables:
             next_step="give the pipeline another name and another result_table",
         )
     contributions, folded = tables_beside(pipeline.table)
-    return replace(tables, contributions=contributions, folded=folded, labels=labels)
+    return replace(now, contributions=contributions, folded=folded, labels=labels)
 
 
 def _check_indexes(tx: Transaction, table: str, key: tuple[str, ...]) -> None:
@@ -211,7 +176,7 @@ def _check_indexes(tx: Transaction, table: str, key: tuple[str, ...]) -> None:
             )
 
 
-def _widen(tx: Transaction, table: str, key: tuple[str, ...], wanted: Tables) -> None:
+def _widen(tx: Transaction, table: str, key: tuple[str, ...], wanted: tables.Tables) -> None:
     """Add missing columns to a table and to its key."""
     shape = read_shape(tx, table)
     if shape is None:
@@ -233,7 +198,7 @@ def _widen(tx: Transaction, table: str, key: tuple[str, ...], wanted: Tables) ->
     ]
     if not set(key) <= set(shape.key):
         changes += ["drop primary key"] * bool(shape.key)
-        changes.append(f"add primary key ({listed(key)})")
+        changes.append(f"add primary key ({tables.listed(key)})")
     if changes:
         tx.execute(f"alter table `{table}` {', '.join(changes)}")
 
@@ -253,16 +218,16 @@ def _refer_to_segments(tx: Transaction, contributions: str) -> None:
         )
 
 
-def _switch(tx: Transaction, pipeline: Pipeline, wanted: Tables) -> None:
+def _switch(tx: Transaction, pipeline: Pipeline, wanted: tables.Tables) -> None:
     """Record the new columns in the ledger, and move the pipeline's rows out of shared tables."""
     lock_pipeline(tx, pipeline.name, pipeline.table)
-    before = find_tables(tx, pipeline.name)
+    before = tables.find_tables(tx, pipeline.name)
     if before == wanted:
         return
-    check_idle(tx, pipeline.name)
+    tables.check_idle(tx, pipeline.name)
     if before is not None and not before.has_own:
         copy_shared(tx, before, wanted, pipeline.name)
-    recorded = (wanted.result + OWN_TABLES, json.dumps(wanted.labels), pipeline.measure)
+    recorded = (wanted.result + tables.OWN_TABLES, json.dumps(wanted.labels), pipeline.measure)
     tx.execute(
         "update pipeline set result_table = %s, labels = %s, measure = %s where pipeline = %s",
         (*recorded, pipeline.name),

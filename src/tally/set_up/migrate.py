@@ -1,25 +1,22 @@
 """Bringing the ledger and the result tables up to the code and the configuration."""
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import chain
 
+from tally.aggregates.aggregate import Aggregate
 from tally.config.names import RESERVED_TABLES
 from tally.config.settings import Settings
 from tally.context import results_database
 from tally.deliveries.kept_lines import open_store
 from tally.deliveries.set_store import SetStore
-from tally.errors import ConfigError, SchemaError, TallyError
+from tally.each import for_each
+from tally.errors import SchemaError
+from tally.ledger import table_changes
 from tally.ledger.line_sets import has_lines
 from tally.ledger.schema import check_version
-from tally.ledger.table_changes import (
-    FIRST_RESULT,
-    check_preparation,
-    create_index,
-    create_result_tables,
-    missing_index,
-    missing_tables,
-    prepare_tables,
-)
-from tally.ledger.tables import Tables, check_idle, gone_error
+from tally.ledger.tables import check_idle, gone_error
 from tally.mysql import migrations
 from tally.mysql.transactions import Database
 
@@ -52,25 +49,18 @@ def prepare(database: Database, settings: Settings) -> list[str]:
 
     The caller holds the migrators' lock, or prepares pipelines that nobody else does.
     """
-    errors: list[TallyError] = []
-    ready: dict[str, Tables | None] = {}
-    for name in sorted(settings.pipelines):
-        try:
-            ready[name] = check_preparation(database, settings.pipeline(name))
-        except (ConfigError, SchemaError) as error:
-            errors.append(error)
-    done = create_result_tables(database, {settings.pipeline(name).table for name in ready})
-    for name, wanted in ready.items():
-        if wanted is not None:
-            done += prepare_tables(database, settings.pipeline(name), wanted)
-        done += create_index(database, settings.pipeline(name))
-        try:
-            done += _prepare_rows(database, settings, name)
-        except TallyError as error:  # the lines of one are in nobody else's way
-            errors.append(error)
-    if errors:
-        raise errors[0]
-    return done
+
+    def work(name: str) -> list[str]:
+        done = []
+        for text, step in _steps(database, settings, name):
+            step()
+            done.append(text)
+        return done
+
+    each = for_each(sorted(settings.pipelines), work)
+    for error in each.errors.values():
+        raise error
+    return list(chain.from_iterable(each.done))
 
 
 def missing(database: Database, settings: Settings) -> list[str]:
@@ -82,19 +72,50 @@ def missing(database: Database, settings: Settings) -> list[str]:
     lacking = migrations.pending(database)
     if not lacking:
         _check_kept(database)
-        for name in settings.pipelines:
-            check_preparation(database, settings.pipeline(name))
-    there = {FIRST_RESULT} if lacking else set()  # which comes with the migrations
-    with suppress(SchemaError), database.transaction() as tx:  # there may be no database yet
-        there |= tx.table_names()
-    results = {settings.pipeline(name).table for name in settings.pipelines}
-    lacking += [f"table {table}" for table in sorted(results - there)]
-    for name in sorted(settings.pipelines):
-        lacking += missing_tables(database, settings.pipeline(name))
-        with suppress(SchemaError):  # there is no ledger yet, or an older one
-            lacking += missing_index(database, settings.pipeline(name))
-        lacking += _missing_rows(database, settings, name)
-    return lacking
+    steps = [_steps(database, settings, n, before=lacking) for n in sorted(settings.pipelines)]
+    return [*lacking, *(text for text, _ in chain.from_iterable(steps))]
+
+
+_Step = tuple[str, Callable[[], object]]
+"""What is missing, as a text, and what makes it."""
+
+
+def _steps(
+    database: Database, settings: Settings, name: str, *, before: Sequence[str] = ()
+) -> Iterator[_Step]:
+    """What a pipeline lacks, in order; a step that is taken is taken before the next one is asked.
+
+    Args:
+        database: Of the ledger.
+        settings: The configuration.
+        name: The pipeline.
+        before: Migrations that are still to be applied; then what cannot be looked at is missing.
+    """
+    pipeline = settings.pipeline(name)
+    there = {table_changes.FIRST_RESULT} if before else set()  # which comes with the migrations
+    lacks_own = pipeline.has_own_tables
+    unknown = (SchemaError,) if before else ()
+    with suppress(*unknown):  # there may be no ledger yet, or an older one
+        with database.transaction(read_only=True) as tx:
+            there |= tx.table_names()
+        lacks_own = table_changes.check_preparation(database, pipeline) is not None
+    if pipeline.table not in there:
+        create = partial(table_changes.create_result_table, database, pipeline.table)
+        yield f"table {pipeline.table}", create
+    if lacks_own:
+        columns = ", ".join(Aggregate.of(pipeline).columns)
+        text = f"columns of {pipeline.table}" + (f" for {columns}" if columns else "")
+        yield text, partial(table_changes.prepare_tables, database, pipeline)
+    with suppress(*unknown):
+        if table := table_changes.lacks_index(database, pipeline):
+            index = f"index {table_changes.MINUTE_INDEX} of {table}"
+            yield index, partial(table_changes.create_index, database, table)
+    if pipeline.rows_view is not None:
+        try:
+            _store(database, settings, name).check()
+        except SchemaError:  # also of a database or a ledger that is not there yet
+            view = f"view {pipeline.rows_view} of the lines of {name}"
+            yield view, partial(_prepare_rows, database, settings, name)
 
 
 def _check_kept(database: Database) -> None:
@@ -106,30 +127,15 @@ def _check_kept(database: Database) -> None:
         raise gone_error(gone)
 
 
-def _missing_rows(database: Database, settings: Settings, name: str) -> list[str]:
-    """The view of a pipeline's lines, as a text, if it is to be made."""
-    view = settings.pipeline(name).rows_view
-    if view is None:
-        return []
-    try:
-        _store(database, settings, name).check()
-    except SchemaError:  # also of a database or a ledger that is not there yet
-        return [f"view {view} of the lines of {name}"]
-    return []
-
-
-def _prepare_rows(database: Database, settings: Settings, name: str) -> list[str]:
+def _prepare_rows(database: Database, settings: Settings, name: str) -> None:
     """Make the view of a pipeline's lines, and the tables behind it."""
-    lacking = _missing_rows(database, settings, name)
-    if lacking:
-        store = _store(database, settings, name)
-        with database.transaction(read_only=True) as tx:
-            keeps = has_lines(tx, name)
-            if store.is_moved():
-                # A set that is sealed in the old place could be committed after the move.
-                check_idle(tx, name, "the place of its lines changes")
-        store.prepare(has_lines=keeps)
-    return lacking
+    store = _store(database, settings, name)
+    with database.transaction(read_only=True) as tx:
+        keeps = has_lines(tx, name)
+        if store.is_moved():
+            # A set that is sealed in the old place could be committed after the move.
+            check_idle(tx, name, "the place of its lines changes")
+    store.prepare(has_lines=keeps)
 
 
 def _store(database: Database, settings: Settings, name: str) -> SetStore:
