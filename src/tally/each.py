@@ -4,13 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tally.errors import (
-    EXIT_OK,
-    AccessDeniedError,
-    KafkaUnavailableError,
-    MySQLUnavailableError,
-    TallyError,
-)
+from tally import errors
+from tally.errors import TallyError
 from tally.views import ErrorView
 
 T = TypeVar("T")
@@ -36,7 +31,7 @@ class Each(Generic[T]):
     @property
     def exit_code(self) -> int:
         """The largest exit code of the errors; 0 without one."""
-        return max((error.exit_code for error in self.errors.values()), default=EXIT_OK)
+        return max((error.exit_code for error in self.errors.values()), default=errors.EXIT_OK)
 
 
 def is_down(error: TallyError) -> bool:
@@ -44,9 +39,9 @@ def is_down(error: TallyError) -> bool:
 
     A refused login counts: the server answers nothing to this user.
     """
-    if isinstance(error, AccessDeniedError):
+    if isinstance(error, errors.AccessDeniedError):
         return bool(error.credentials)
-    return type(error) in {KafkaUnavailableError, MySQLUnavailableError}
+    return type(error) in {errors.KafkaUnavailableError, errors.MySQLUnavailableError}
 
 
 def for_each(names: Sequence[str], work: Callable[[str], T]) -> Each[T]:

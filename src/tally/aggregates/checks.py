@@ -4,13 +4,8 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
+from tally import errors
 from tally.config.pipeline import Pipeline
-from tally.errors import (
-    DataLossError,
-    MalformedFloodError,
-    RecordsMissingError,
-    SeriesFloodError,
-)
 from tally.model import OffsetRange, SegmentTotals, TopicPartition
 
 _MINUTE_S: Final = 60
@@ -32,7 +27,7 @@ def check_totals(
     """
     wrong = [r for r in ranges if not _lies_inside(r, totals[r.partition])]
     if wrong:
-        raise DataLossError(
+        raise errors.DataLossError(
             f"pipeline {pipeline.name}: what was read is not what was planned: "
             + "; ".join(_found(r, totals[r.partition]) for r in wrong),
             next_step=f"tally plan {pipeline.name} looks at what Kafka still holds",
@@ -45,7 +40,7 @@ def check_totals(
         and totals[r.partition].records != r.offsets
     ]
     if short:
-        error = RecordsMissingError(
+        error = errors.RecordsMissingError(
             f"pipeline {pipeline.name}: offsets without a record: "
             + "; ".join(_found(r, totals[r.partition]) for r in short)
             + '; producers with transactions or a compacted topic need offsets = "sparse"',
@@ -56,7 +51,7 @@ def check_totals(
     malformed = sum(t.malformed for t in totals.values())
     if malformed > pipeline.max_malformed_per_batch:
         records = sum(t.records for t in totals.values())
-        raise MalformedFloodError(
+        raise errors.MalformedFloodError(
             f"pipeline {pipeline.name}: {malformed} of {records} records are malformed, more than "
             f"max_malformed_per_batch = {pipeline.max_malformed_per_batch}",
             next_step=f"{find_format(pipeline)}, or raise max_malformed_per_batch, and run it "
@@ -127,7 +122,7 @@ class SeriesLimit:
         batches = min(longest, 2 * len(self._first_minutes))
         limit = max(self._pipeline.max_series_per_batch * batches, self._rows_before)
         if self._rows > limit:
-            raise SeriesFloodError(
+            raise errors.SeriesFloodError(
                 f"pipeline {self._pipeline.name}: the labels {', '.join(self._pipeline.labels)} "
                 f"give {self._rows} rows, more than max_series_per_batch = "
                 f"{self._pipeline.max_series_per_batch} allows for records of {span_s} s",

@@ -29,15 +29,9 @@ from typing import Any, Final
 
 import click
 
+from tally import errors
 from tally.cli.output import Output
-from tally.errors import (
-    EXIT_BUG,
-    EXIT_OK,
-    PackageMissingError,
-    TallyError,
-    UnwritableError,
-    UsageError,
-)
+from tally.errors import TallyError
 from tally.views import ErrorView
 
 EXIT_CANCELLED: Final = 130
@@ -91,14 +85,14 @@ def guarded(work: Callable[[], Any], output: Output) -> int:
         code = _failed(error, output)
     except Exception as error:  # noqa: BLE001 - the last place that can turn a bug into an exit code
         code = _bug(error, output)
-    return code if isinstance(code, int) else EXIT_OK
+    return code if isinstance(code, int) else errors.EXIT_OK
 
 
 def _misused(error: click.ClickException, output: Output) -> int:
     """A command line that cannot be understood; or one that shows the help."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "tally"
-    wrong = UsageError(error.format_message(), next_step=f"{path} --help")
+    wrong = errors.UsageError(error.format_message(), next_step=f"{path} --help")
     output.document({"error": ErrorView.of(wrong)})
     error.show()
     return error.exit_code
@@ -111,7 +105,7 @@ def _unwritten(error: OSError, output: Output) -> int:
         return EXIT_PIPE_CLOSED
     if error.errno in {errno.ENOSPC, errno.EDQUOT} and error.filename is None:
         _forget_stdout()
-        full = UnwritableError(
+        full = errors.UnwritableError(
             f"the command's output cannot be written: {error.strerror}",
             next_step="free space where stdout is redirected to; what was committed stays",
         )
@@ -124,7 +118,7 @@ def _bug(error: Exception, output: Output) -> int:
     if isinstance(error, ImportError):
         package = (error.name or "").partition(".")[0]
         if package not in {"", "tally", "tally_local"}:  # newer code than what was installed for it
-            missing = PackageMissingError(
+            missing = errors.PackageMissingError(
                 f"this version of Tally needs the package {package}, which is not installed, or "
                 f"too old: {error}",
                 next_step="make setup, in a checkout; else install again, with its extras: pip "
@@ -132,7 +126,7 @@ def _bug(error: Exception, output: Output) -> int:
             )
             return _failed(missing, output)
     output.note(BUG_ADVICE)
-    return EXIT_BUG
+    return errors.EXIT_BUG
 
 
 def _failed(error: TallyError, output: Output) -> int:

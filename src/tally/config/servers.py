@@ -7,25 +7,17 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import unquote
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SecretStr,
-    field_validator,
-    model_validator,
-)
+import pydantic
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from tally.config.names import check_database_name
 from tally.errors import ConfigError
 
 
-class Section(BaseModel):
+class Section(pydantic.BaseModel):
     """A table of the file: unknown keys are errors, values are fixed once read."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 def _option_value(value: object) -> object:
@@ -76,7 +68,7 @@ class KafkaSettings(Section):
     request_timeout_s: Annotated[float, Field(gt=0, le=300)] = 10.0
     """Seconds the planner waits for an answer from Kafka, all requests for it together."""
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _sasl_is_whole(self) -> "KafkaSettings":
         wanted = self.security_protocol.startswith("SASL")
         given = [self.sasl_mechanism, self.sasl_username, self.sasl_password]
@@ -119,7 +111,7 @@ class MySQLSettings(Section):
     less than `statement_timeout_s`. The server ends a transaction that is silent for three times
     this long."""
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _lock_waits_are_answered(self) -> "MySQLSettings":
         if self.lock_wait_timeout_s >= self.statement_timeout_s:
             raise ValueError(
@@ -205,7 +197,7 @@ class SparkSettings(Section):
     only what may be set on a session, such as `spark.sql.shuffle.partitions`, is sent; the rest is
     the server's own."""
 
-    @model_validator(mode="before")
+    @pydantic.model_validator(mode="before")
     @classmethod
     def _token_leaves_the_address(cls, data: Any) -> Any:
         """Move a token out of the address: the address is shown in messages."""
@@ -220,7 +212,7 @@ class SparkSettings(Section):
         bare = _CONNECT_TOKEN.sub("", master)
         return {**data, "master": bare, "connect_token": unquote(tokens[0])}
 
-    @field_validator("master")
+    @pydantic.field_validator("master")
     @classmethod
     def _address_is_whole(cls, master: str) -> str:
         if master.startswith(_CONNECT_SCHEME) and not _CONNECT_URL.fullmatch(master):

@@ -9,14 +9,8 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any, Final, get_args
 
-from pydantic import (
-    BaseModel,
-    ModelWrapValidatorHandler,
-    PrivateAttr,
-    SecretStr,
-    ValidationError,
-    model_validator,
-)
+import pydantic
+from pydantic import BaseModel, PrivateAttr, SecretStr, ValidationError
 
 from tally.config import servers
 from tally.config.checks import mistaken_names, mistakes
@@ -85,10 +79,10 @@ class Settings(servers.Section):
 
     _disabled: dict[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
 
-    @model_validator(mode="wrap")
+    @pydantic.model_validator(mode="wrap")
     @classmethod
     def _each_pipeline_by_itself(
-        cls, values: dict[str, Any], handler: ModelWrapValidatorHandler["Settings"]
+        cls, values: dict[str, Any], handler: pydantic.ModelWrapValidatorHandler["Settings"]
     ) -> "Settings":
         given = values.get("pipelines", {})
         pipelines = given if isinstance(given, Mapping) else {}
