@@ -9,6 +9,7 @@ from threading import Barrier
 
 import pytest
 
+from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
 from tally.errors import ConfigError
 from tally.mysql.migrations import YOYO_PROBE, pending
@@ -71,7 +72,8 @@ def test_the_snapshot_is_the_sum_of_the_migrations(empty: World) -> None:
         SNAPSHOT.write_text(text, encoding="utf-8")
     assert SNAPSHOT.read_text(encoding="utf-8") == text, f"run it again with {UPDATE}=1"
     empty.execute("alter table error_log add column service varchar(64) not null default ''")
-    second = empty.settings.model_copy(update={"pipelines": {"second": empty.pipeline}})
+    pipelines = {"second": Pipeline.named("second", empty.pipeline)}
+    second = empty.settings.model_copy(update={"pipelines": pipelines})
     assert migrate(empty.database, second) == ["table second"]
     assert tables(empty)["second"] == made[empty.name].replace(empty.name, "second")
 
@@ -80,8 +82,8 @@ def test_a_pipeline_that_is_refused_holds_up_no_other(empty: World) -> None:
     """As one that is younger than the ledger's dump, and whose table was not dropped with it."""
     migrate(empty.database, empty.settings)
     empty.execute(f"insert into `{empty.name}` values ('2017-07-30 14:09:00', 1)")
-    both = {empty.name: empty.pipeline, "zebra": empty.pipeline, "ant": empty.pipeline}
-    settings = empty.settings.model_copy(update={"pipelines": both})
+    pipelines = {n: Pipeline.named(n, empty.pipeline) for n in (empty.name, "zebra", "ant")}
+    settings = empty.settings.model_copy(update={"pipelines": pipelines})
     with pytest.raises(ConfigError, match=f"{empty.name}.*rows that the ledger knows nothing of"):
         migrate(empty.database, settings)
     assert {"ant", "zebra"} <= tables(empty).keys()
