@@ -4,11 +4,15 @@ Only the counts are made up: the commit takes real locks and writes real rows.
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from threading import Event
 
 import pytest
 
+from tally.context import Context
+from tally.counting import run
+from tally.counting.batch import Ran, run_batch
 from tally.counting.replan import replan_batch
 from tally.errors import DataLossError, MySQLUnavailableError, OutcomeUnknownError, OvertakenError
 from tally.ledger import batches
@@ -68,6 +72,32 @@ def test_a_replay_and_a_minute_batch_that_commit_at_once_both_count(counted: Wor
     assert outcomes == [True, True]
     assert audited(counted) == {AT: 12}
     assert counted.offsets() == {0: (0, 6), 1: (0, 6)}
+
+
+@pytest.mark.parametrize(("conflicts", "is_error"), [(5, False), (6, True)])
+def test_each_batch_of_a_replay_is_replanned_after_five_conflicts_and_not_after_six(
+    counted: World, monkeypatch: pytest.MonkeyPatch, conflicts: int, is_error: bool
+) -> None:
+    count_one(counted)
+    counted.configure(max_records_per_partition=3)
+    batch_ids = counted.ask_replay().batch_ids
+    assert len(batch_ids) == 2
+    left = {True: conflicts, False: conflicts}
+
+    def overtaken(ctx: Context, batch_id: int) -> Ran:
+        batch = counted.database.run(lambda tx: batches.find_batch(tx, batch_id))
+        is_first = batch.segments[0].range.from_offset == 0
+        if left[is_first]:
+            left[is_first] -= 1
+            raise OvertakenError("another replay was first", next_step="wait")
+        return run_batch(ctx, batch_id)
+
+    monkeypatch.setattr(run, "run_batch", overtaken)
+    ending = pytest.raises(OvertakenError, match="was first") if is_error else nullcontext()
+    with ending:
+        assert len(list(run.run_batches(counted.context(counted.reader), batch_ids))) == 2
+    assert left == dict.fromkeys(left, 0)
+    assert audited(counted) == {AT: 12}
 
 
 def test_two_replays_that_share_uncounted_offsets_beside_others_count_them_once(

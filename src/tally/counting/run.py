@@ -19,8 +19,8 @@ from tally.model import Batch, BatchKind
 from tally.planning.blocks import Block, blocked_error
 from tally.views import ErrorView
 
-# How many conflicts with other replays in a row lead to a replanned batch; the next is an error.
-OVERTAKEN_TRIES: Final = 5
+REPLANS_MAX: Final = 5
+"""How often a batch is replanned after conflicts with other replays; the next one is an error."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +82,7 @@ def run_batches(ctx: Context, batch_ids: Sequence[int]) -> Iterator[Ran]:
     """
     failed: dict[int, TallyError] = {}
     todo = _standing(ctx, batch_ids, failed)
-    rounds = 0
+    replanned: dict[int, int] = {}
     while todo:
         with ctx.database.transaction(read_only=True) as tx:
             now = together(find_batches(tx, todo), todo[0])
@@ -91,15 +91,18 @@ def run_batches(ctx: Context, batch_ids: Sequence[int]) -> Iterator[Ran]:
         begun = {batch.batch_id for batch in now}
         todo = [batch_id for batch_id in todo if batch_id not in begun]
         errors = {n: error for n, error in outcomes.items() if isinstance(error, TallyError)}
-        rounds += any(isinstance(error, OvertakenError) for error in errors.values())
         for batch_id, error in errors.items():
-            if not isinstance(error, OvertakenError) or rounds == OVERTAKEN_TRIES:
+            before = replanned.get(batch_id, 0)
+            if not isinstance(error, OvertakenError) or before == REPLANS_MAX:
                 failed[batch_id] = error
                 continue
             try:
-                todo = [*replan_batch(ctx, batch_id), *todo]
+                again = replan_batch(ctx, batch_id)
             except TallyError as refused:
                 failed[batch_id] = refused
+            else:
+                replanned |= dict.fromkeys(again, before + 1)
+                todo = [*again, *todo]
     if failed:
         raise worst_of(failed)
 
