@@ -14,7 +14,7 @@ from tally.planning.ingest import (
     Plan,
     beside,
     first_offsets,
-    overtaken,
+    offset_conflicts,
     plan_ingest,
     unreadable,
 )
@@ -233,8 +233,8 @@ def test_a_planned_range_is_readable_while_kafka_holds_all_of_it() -> None:
     assert unreadable([segment(10, 20)], late, still_held=False) == ()
     assert unreadable([others[0]], late, still_held=False) != ()
     # A batch that the ledger has passed can never commit.
-    assert overtaken([segment(10, 20)], known(10)) == ()
-    assert "committed offset is 15" in overtaken([segment(10, 20)], known(15))[0]
+    assert offset_conflicts([segment(10, 20)], known(10)) == ()
+    assert "committed offset is 15" in offset_conflicts([segment(10, 20)], known(15))[0]
 
 
 def test_by_partition_an_open_batch_holds_up_no_other_partition() -> None:

@@ -7,10 +7,13 @@ error names the cause. The settings keep the same order where no task is involve
 Who retries what, and how often:
 
 ===========================================  ======================================================
-MySQL rolled a transaction back              :meth:`tally.mysql.transactions.Database.run`, a few
-                                             times within the task
+MySQL rolled a transaction back              :meth:`tally.mysql.transactions.Database.run`: five
+                                             tries in all, within the task
+an answer to COMMIT is lost                  ``Database.run_answered`` asks what became of it
+Kafka's answer may be stale                  :mod:`tally.counting.plan` asks three times
+another replay was first                     :mod:`tally.counting.run` replans the batch
 an error of ``FINAL_ERRORS`` in a task       nobody: the task fails at once
-an exit code of ``FINAL_EXITS``              nobody, unless the ledger has the batch as committed
+an exit code of ``FINAL_EXITS``              nobody; it is a success if the batch is committed
 any other error or exit code                 Airflow, ``RETRIES`` times, ``RETRY_DELAY`` apart
 a task that waits for an operator            nobody: ``blocked`` and ``decide`` have no retry
 ===========================================  ======================================================

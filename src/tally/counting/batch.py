@@ -30,7 +30,7 @@ from tally.model import (
     TopicPartition,
 )
 from tally.mysql.transactions import Transaction
-from tally.planning.ingest import overtaken
+from tally.planning.ingest import offset_conflicts
 from tally.planning.serving import is_of_generation
 from tally.views import CountedRange, view_of
 
@@ -181,7 +181,7 @@ def _block_missing(ctx: Context, batch: Batch, error: RecordsMissingError) -> No
         for segment in batch.segments:
             topic = known[segment.range.partition.topic]
             # An adoption of another generation meanwhile has decided about this range.
-            decided = not is_of_generation(segment, topic) or overtaken([segment], known)
+            decided = not is_of_generation(segment, topic) or offset_conflicts([segment], known)
             if segment.range in error.ranges and not decided:
                 loss = Loss(cause=LossCause.MISSING, range=segment.range)
                 positions.record_loss(tx, topic.generation_id, loss)
@@ -194,7 +194,7 @@ def _block_missing(ctx: Context, batch: Batch, error: RecordsMissingError) -> No
 
 
 def ran_by_another(ctx: Context, batch: Batch, seconds: float) -> Ran:
-    """The outcome of a batch that the attempt has committed which overtook this one."""
+    """The outcome of a batch that another attempt has committed."""
     with ctx.database.transaction(read_only=True) as tx:
         return Ran.of(batches.find_batch(tx, batch.batch_id), None, seconds)
 

@@ -276,7 +276,7 @@ def _why_abandon(batch: Batch, facts: _Facts, known: dict[str, KnownTopic]) -> t
     """
     patience = timedelta(seconds=facts.pipeline.patience_s)
     working = batch.claimed_at is not None and facts.now - batch.claimed_at < patience
-    return ingest.overtaken(batch.segments, known) + ingest.unreadable(
+    return ingest.offset_conflicts(batch.segments, known) + ingest.unreadable(
         batch.segments, facts.snapshot, still_held=not working
     )
 

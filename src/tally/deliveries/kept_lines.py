@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def open_store(ledger: Database, database: Database, pipeline: Pipeline) -> SetStore:
-    """The sets of a pipeline that keeps its lines. A new kind of them is added here.
+    """The sets of a pipeline that keeps its lines.
 
     Args:
         ledger: The ledger's database; it decides which sets are shown.
@@ -47,7 +47,7 @@ def open_store(ledger: Database, database: Database, pipeline: Pipeline) -> SetS
 
 
 def kind_of_sets(pipeline: Pipeline) -> type[SetStore]:
-    """What holds the lines.
+    """What holds the lines. Another store of lines, a subclass of ``SetStore``, is added here.
 
     Raises:
         PackageMissingError: PyArrow is not installed, which writes files.
@@ -246,5 +246,5 @@ def _errors_logged(event: str, **where: str) -> Iterator[None]:
 
 
 def delivery_of(ctx: Context, pipeline: Pipeline) -> Delivery:
-    """The delivery of a pipeline. A new one is added here."""
+    """The delivery of a pipeline."""
     return Delivery(ctx, pipeline) if pipeline.rows_view is None else KeptLines(ctx, pipeline)

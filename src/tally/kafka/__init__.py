@@ -1,4 +1,4 @@
 """Kafka: the one package that imports confluent_kafka.
 
-May import the configuration and the model. Reads no records: Spark does.
+Reads no records to count: Spark does.
 """

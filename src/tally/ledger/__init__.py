@@ -2,6 +2,4 @@
 
 Functions take an open :class:`tally.mysql.transactions.Transaction` and never commit; the caller
 decides what one transaction contains. ``sql/`` defines the tables.
-
-May import planning, the model and MySQL; never Kafka or Spark.
 """

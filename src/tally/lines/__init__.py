@@ -1,4 +1,1 @@
-"""Line formats: how a line says when it was written and at which level. Pure.
-
-May import the model and errors only.
-"""
+"""Line formats: how a line says when it was written and at which level. Pure."""

@@ -1,4 +1,4 @@
 """MySQL: the one package that imports PyMySQL; connections, transactions, errors, migrations.
 
-May import the configuration and the model. It knows none of Tally's tables.
+It knows none of Tally's tables.
 """

@@ -243,7 +243,9 @@ def unreadable(
     return tuple(causes)
 
 
-def overtaken(segments: Sequence[Segment], known: Mapping[str, KnownTopic]) -> tuple[str, ...]:
+def offset_conflicts(
+    segments: Sequence[Segment], known: Mapping[str, KnownTopic]
+) -> tuple[str, ...]:
     """Why a planned batch can never commit: a committed offset is not the batch's first."""
     causes = []
     for segment in segments:
