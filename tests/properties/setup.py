@@ -29,20 +29,20 @@ from tests.world import make_settings
 
 NewPipeline = Callable[[], PipelineUnderTest]
 
-# Children first; references inside a table are why foreign_key_checks is off.
-_OF_SEGMENTS = ("segment_count", "dead_letter_total", "dead_letter", "replacement", "row_outbox")
-_WIPE: Sequence[str] = (
-    *(
-        f"delete c from {table} c join segment using (segment_id) join batch b using (batch_id)"
-        for table in _OF_SEGMENTS
-    ),
-    "delete s from segment s join batch b using (batch_id)",
-    "delete b from batch b",
-    "delete b from replay b",
-    "delete b from folded_count b",
-    "delete l from lost_range l join topic_incarnation b using (incarnation_id)",
-    "delete o from partition_offset o join topic_incarnation b using (incarnation_id)",
-    "delete b from topic_incarnation b",
+# References inside a table are why foreign_key_checks is off.
+_LEDGER: Sequence[str] = (
+    "segment_count",
+    "dead_letter_total",
+    "dead_letter",
+    "replacement",
+    "row_outbox",
+    "segment",
+    "batch",
+    "replay",
+    "folded_count",
+    "lost_range",
+    "partition_offset",
+    "topic_incarnation",
 )
 
 _SESSION: Sequence[str] = (
@@ -126,16 +126,20 @@ def pipelines(settings: Settings, stack: Stack) -> Iterator[NewPipeline]:
 
 
 def _wipe(connection: "pymysql.Connection[Any]", pipeline: Pipeline) -> None:
-    """Empty the ledger, except for the pipeline's tables; all of it is sent at once."""
+    """Empty the ledger, also of pipelines before this one, and the pipeline's tables, at once."""
     own = tables_beside(pipeline.table) if pipeline.has_own_tables else ()
     of_lines = [f"{pipeline.table}_{of}" for of in ("rows__kept", "rows__sets", "files__sets")]
     files = Path((pipeline.files_url or "").removeprefix("file://"))
     for below in ("lines", "_open", "_live"):
         shutil.rmtree(files / below, ignore_errors=True)
-    statements = [f"delete from `{table}`" for table in (pipeline.table, *own, *of_lines)]
+    tables = (pipeline.table, *own, *of_lines, *_LEDGER)
+    statements = [f"delete from `{table}`" for table in tables]
     # With own tables its row records their columns.
-    forget = "update pipeline b set rows_table = null" if own else "delete b from pipeline b"
-    statements += [f"{of} where b.pipeline = '{pipeline.name}'" for of in (*_WIPE, forget)]
+    kept = pipeline.name if own else ""
+    statements += [
+        f"delete from pipeline where pipeline <> '{kept}'",
+        "update pipeline set rows_table = null",
+    ]
     with connection.cursor() as cursor:
         cursor.execute("; ".join(statements))
         while cursor.nextset():
