@@ -11,7 +11,7 @@ from tally.ledger.positions import lock_pipeline
 from tally.ledger.replays import ReplayRecord
 from tally.model import BatchKind, LossCause, OffsetRange
 from tally.mysql.transactions import Transaction
-from tally.planning.blocks import missing_topic
+from tally.planning.blocks import create_topic
 from tally.planning.ingest import first_offsets
 from tally.views import view_of
 
@@ -158,7 +158,7 @@ def preview_adoption(
     if topic not in kafka.topics:
         raise MissingTopicError(
             f"Kafka has no topic {topic}; there is nothing to adopt",
-            next_step=missing_topic(topic, None).next_step,
+            next_step=create_topic(topic),
         )
     starts = first_offsets(kafka, [topic], start, {})
     shown = AdoptionView(

@@ -6,8 +6,9 @@ from datetime import datetime
 from enum import StrEnum
 
 from tally.config.names import mirror_group
+from tally.config.pipeline import Pipeline
 from tally.errors import BlockedError, MissingTopicError, OperatorError, StartInFutureError
-from tally.model import KnownTopic, Loss, LossCause, TopicPartition, TopicSnapshot
+from tally.model import KafkaSnapshot, KnownTopic, Loss, LossCause, TopicPartition, TopicSnapshot
 
 
 class BlockReason(StrEnum):
@@ -83,61 +84,70 @@ def blocked_error(pipeline: str, blocks: Sequence[Block]) -> OperatorError:
     return kind(f"pipeline {pipeline}: not read: {'; '.join(told)}", next_step=next_step)
 
 
-def identity_block(
-    pipeline: str, topic: str, known: KnownTopic, cluster_id: str, topic_id: str
+def topic_block(
+    pipeline: Pipeline,
+    topic: str,
+    known: KnownTopic | None,
+    kafka: KafkaSnapshot,
+    *,
+    has_begun: bool,
+    counted_before: bool,
 ) -> Block | None:
-    """A block when Kafka's topic is another generation than the ledger's; None otherwise."""
-    adopt = f"tally topics adopt {pipeline} {topic} --reason '…'"
-    if cluster_id != known.cluster_id:
-        return Block(
-            topic=topic,
-            reason=BlockReason.CLUSTER_CHANGED,
-            detail=f"counted on cluster {known.cluster_id}, Kafka says {cluster_id}",
-            next_step=f"correct kafka.bootstrap_servers, or: {adopt}",
+    """Why nothing of a topic is read; None when it is.
+
+    Args:
+        pipeline: What the configuration says.
+        topic: One of its topics.
+        known: The ledger's current generation of it; None for a new topic.
+        kafka: What Kafka says of it.
+        has_begun: Whether the pipeline's start is no future time.
+        counted_before: Whether this ledger has counted the new topic before it was restored.
+    """
+    found, start = kafka.topics.get(topic), pipeline.start
+    adopt = f"tally topics adopt {pipeline.name} {topic} --reason '…'"
+    if found is None:
+        reason = BlockReason.TOPIC_MISSING
+        detail = "Kafka has no such topic" + (" any more" if known else "")
+        next_step = create_topic(
+            topic, then=", which then needs tally topics adopt" if known else ""
         )
-    if topic_id != known.topic_id:
-        return Block(
-            topic=topic,
-            reason=BlockReason.TOPIC_CHANGED,
-            detail=f"counted with topic id {known.topic_id}, Kafka says {topic_id}: "
-            "the topic was deleted and created again",
-            next_step=adopt,
+    elif known is not None and kafka.cluster_id != known.cluster_id:
+        reason = BlockReason.CLUSTER_CHANGED
+        detail = f"counted on cluster {known.cluster_id}, Kafka says {kafka.cluster_id}"
+        next_step = f"correct kafka.bootstrap_servers, or: {adopt}"
+    elif known is not None and found.topic_id != known.topic_id:
+        reason, next_step = BlockReason.TOPIC_CHANGED, adopt
+        detail = (
+            f"counted with topic id {known.topic_id}, Kafka says {found.topic_id}: "
+            "the topic was deleted and created again"
         )
-    return None
+    elif known is None and counted_before and start == "latest":
+        reason = BlockReason.TOPIC_FORGOTTEN
+        detail = (
+            "the ledger does not know it, and has mirrored offsets of it to the group "
+            f"{mirror_group(pipeline.name)}: it was restored to a state from before its first plan"
+        )
+        next_step = (
+            f'set pipelines.{pipeline.name}.start = "earliest", or to the time from which it is '
+            "to be counted, until it is planned"
+        )
+    elif known is None and not has_begun and isinstance(start, datetime):
+        reason = BlockReason.START_IN_FUTURE
+        detail = (
+            f"new to the pipeline, and pipelines.{pipeline.name}.start = {start.isoformat()} has "
+            "not come yet: where it begins is not known before then"
+        )
+        next_step = 'wait until then, or set start to a time that has passed or to "latest"'
+    else:
+        return None
+    return Block(topic=topic, reason=reason, detail=detail, next_step=next_step)
 
 
-def missing_topic(topic: str, known: KnownTopic | None) -> Block:
-    """The block of a topic that Kafka does not know."""
-    return Block(
-        topic=topic,
-        reason=BlockReason.TOPIC_MISSING,
-        detail="Kafka has no such topic" + (" any more" if known else ""),
-        next_step="take it out of the pipeline's topics, or create it"
-        + (", which then needs tally topics adopt" if known else "")
-        + f": kafka-topics --bootstrap-server BROKER:9092 --create --topic {topic}",
-    )
-
-
-def forgotten(pipeline: str, topic: str) -> Block:
-    """The block of a topic that this ledger has counted before it was restored."""
-    return Block(
-        topic=topic,
-        reason=BlockReason.TOPIC_FORGOTTEN,
-        detail="the ledger does not know it, and has mirrored offsets of it to the group "
-        f"{mirror_group(pipeline)}: it was restored to a state from before its first plan",
-        next_step=f'set pipelines.{pipeline}.start = "earliest", or to the time from which it is '
-        "to be counted, until it is planned",
-    )
-
-
-def not_begun(pipeline: str, topic: str, start: datetime) -> Block:
-    """The block of a new topic whose start time is in the future."""
-    return Block(
-        topic=topic,
-        reason=BlockReason.START_IN_FUTURE,
-        detail=f"new to the pipeline, and pipelines.{pipeline}.start = {start.isoformat()} has not "
-        "come yet: where it begins is not known before then",
-        next_step='wait until then, or set start to a time that has passed or to "latest"',
+def create_topic(topic: str, then: str = "") -> str:
+    """What to do about a topic that Kafka does not know."""
+    return (
+        f"take it out of the pipeline's topics, or create it{then}: "
+        f"kafka-topics --bootstrap-server BROKER:9092 --create --topic {topic}"
     )
 
 

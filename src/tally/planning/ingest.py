@@ -6,7 +6,6 @@ facts, and :mod:`tally.ledger` records the plan.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 
 from tally.config.pipeline import Pipeline
 from tally.model import (
@@ -74,7 +73,14 @@ def plan_ingest(
     plan = Plan()
     for topic in sorted(set(pipeline.topics)):
         ours = known.get(topic)
-        block = _topic_block(pipeline, topic, ours, kafka, starts, topic in counted_before)
+        block = blocks.topic_block(
+            pipeline,
+            topic,
+            ours,
+            kafka,
+            has_begun=starts is not None,
+            counted_before=topic in counted_before,
+        )
         if block is not None:
             plan.blocks.append(block)
             continue
@@ -88,28 +94,6 @@ def plan_ingest(
             begins = {p: at for p, at in begins.items() if not _is_earliest(at, kafka.partition(p))}
         _plan_partitions(plan, pipeline, topic, ours, snapshot, begins)
     return plan
-
-
-def _topic_block(
-    pipeline: Pipeline,
-    topic: str,
-    known: KnownTopic | None,
-    kafka: KafkaSnapshot,
-    starts: Mapping[TopicPartition, int] | None,
-    counted_before: bool,
-) -> Block | None:
-    """Why nothing of a topic is read; None when it is."""
-    snapshot = kafka.topics.get(topic)
-    if snapshot is None:
-        return blocks.missing_topic(topic, known)
-    if known is not None:
-        ids = kafka.cluster_id, snapshot.topic_id
-        return blocks.identity_block(pipeline.name, topic, known, *ids)
-    if counted_before and pipeline.start == "latest":
-        return blocks.forgotten(pipeline.name, topic)
-    if starts is None and isinstance(pipeline.start, datetime):
-        return blocks.not_begun(pipeline.name, topic, pipeline.start)
-    return None
 
 
 def _is_earliest(offset: int, held: PartitionSnapshot | None) -> bool:
