@@ -28,11 +28,12 @@ from tally.counting.plan import Planned, plan
 from tally.errors import StackError
 from tally.kafka.client import Kafka
 from tally.ledger.batches import find_batch
+from tally.ledger.replays import Requested
 from tally.model import Batch, TopicPartition
 from tally.mysql.transactions import Database, Row
 from tally.planning.replay_request import BoundsAsked, Request
 from tally.replay.preview import Preview, preview
-from tally.replay.record import Requested, request_replay
+from tally.replay.record import request_replay
 from tally.set_up.migrate import migrate, prepare
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack

@@ -13,6 +13,9 @@ from typing import Any, Final
 ABSENT: Final = "-"
 """Printed for a missing value."""
 
+REASON_MAX: Final = 1000
+"""Characters of a reason or a request: the width of the ledger's columns."""
+
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 

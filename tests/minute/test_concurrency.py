@@ -12,7 +12,7 @@ from tally.counting.batch import Ran
 from tally.counting.plan import Planned
 from tally.errors import DataLossError, FencedError, RecordsMissingError
 from tally.ledger import positions
-from tally.ledger.decisions import Adoption, adopt_topic, find_losses
+from tally.ledger.decisions import AdoptionView, adopt_topic, find_losses, starts_of
 from tally.maintenance.prune import prune
 from tally.mysql.transactions import Transaction
 from tally.planning.blocks import BlockReason
@@ -88,17 +88,19 @@ def test_records_of_a_range_with_holes_that_expire_behind_a_read_are_not_believe
 
 def adopt(world: World, topic_id: str, cluster_id: str, starts: dict[int, int]) -> dict[int, int]:
     """What ``tally topics adopt`` does in the ledger."""
-    adoption = Adoption(
+    shown = AdoptionView(
+        pipeline=world.name,
         topic=world.topic,
         cluster_id=cluster_id,
         topic_id=topic_id,
-        starts=starts,
-        is_whole=False,
+        start="latest",
+        partitions=starts_of(starts),
     )
 
     def decide(tx: Transaction) -> dict[int, int]:
         positions.lock_pipeline(tx, world.name, world.name)
-        return adopt_topic(tx, world.name, adoption, by="me", reason="a test")
+        begun = adopt_topic(tx, shown, by="me", reason="a test")
+        return {start.partition: start.offset for start in begun}
 
     return world.database.run(decide)
 

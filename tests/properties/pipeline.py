@@ -31,7 +31,13 @@ from tally.counting.replan import replan_batch
 from tally.counting.run import run_batches
 from tally.ledger import batches, replays
 from tally.ledger.batches import Requester
-from tally.ledger.decisions import Adoption, adopt_topic, decide_losses, find_losses
+from tally.ledger.decisions import (
+    AdoptionView,
+    adopt_topic,
+    decide_losses,
+    find_losses,
+    starts_of,
+)
 from tally.ledger.positions import lock_pipeline
 from tally.maintenance.prune import prune
 from tally.model import Batch, OffsetRange, TopicPartition
@@ -478,17 +484,17 @@ class PipelineUnderTest:
         said = self.kafka.snapshot([TOPIC])
         if TOPIC not in said.topics:
             return
-        adoption = Adoption(
+        starts = first_offsets(said, [TOPIC], start, {})
+        adoption = AdoptionView(
+            pipeline=self.name,
             topic=TOPIC,
             cluster_id=said.cluster_id,
             topic_id=said.topics[TOPIC].topic_id,
-            starts={
-                p.partition: offset for p, offset in first_offsets(said, [TOPIC], start, {}).items()
-            },
-            is_whole=start == "earliest",
+            start=start,
+            partitions=starts_of({p.partition: offset for p, offset in starts.items()}),
         )
         self.adopted.setdefault((adoption.cluster_id, adoption.topic_id), set()).add(start)
-        self._decide(adopt_topic, self.name, adoption)
+        self._decide(adopt_topic, adoption)
         if (
             adoption.cluster_id,
             adoption.topic_id,

@@ -23,6 +23,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from tally.airflow import policies
 from tally.config.pipeline import Pipeline
 from tally.errors import UsageError
+from tally.formatting import REASON_MAX
 from tally.model import Loss
 from tally.planning.blocks import lost
 
@@ -51,8 +52,6 @@ DECISIONS: Final = {
 
 # After that the run fails; an operator who sees a red run of the minute DAG triggers it again.
 _ANSWER_TIMEOUT: Final = timedelta(days=7)
-
-_REASON_MAX: Final = 1000
 
 
 def losses_dag(pipeline: Pipeline, *, config: Path) -> DAG:
@@ -120,7 +119,7 @@ def decision_fields() -> dict[str, Param]:
 
 def _reason_field(description: str, **schema: Any) -> Param:
     return Param(
-        "", type="string", maxLength=_REASON_MAX, title="Reason", description=description, **schema
+        "", type="string", maxLength=REASON_MAX, title="Reason", description=description, **schema
     )
 
 

@@ -240,7 +240,7 @@ def outcome_text(outcome: "ReplayOutcome") -> str:
         f"replay {outcome.replay_id} is {outcome.state}: {outcome.committed} of "
         f"{plural(outcome.batches, 'batch')} committed, {plural(outcome.records, 'record')}, "
         f"{outcome.matched:,} matched in {plural(outcome.minutes, 'minute')}, "
-        f"{outcome.malformed:,} malformed{continued(outcome.continuations)}; {_changed(outcome)}"
+        f"{outcome.malformed:,} malformed{continued(outcome.continuations)}; {outcome.changed}"
     )
 
 
@@ -251,14 +251,8 @@ def outcome_xcom(outcome: "ReplayOutcome") -> dict[str, Any]:
     return {
         **{key: getattr(outcome, key) for key in ("replay_id", "batches", "committed", *counts)},
         "state": str(outcome.state),
-        "changed": _changed(outcome),
+        "changed": outcome.changed,
         "minutes_changed": changes.minutes if changes else None,
         "lines_more": changes.lines_more if changes else None,
         "lines_fewer": changes.lines_fewer if changes else None,
     }
-
-
-def _changed(outcome: "ReplayOutcome") -> str:
-    if outcome.changes is None:
-        return "what it has changed is no longer known: it was pruned"
-    return str(outcome.changes)

@@ -9,7 +9,7 @@ from airflow.sdk import Param
 
 from tally.config.pipeline import Pipeline
 from tally.errors import PreviewOutdatedError, ReplayRefusedError
-from tally.formatting import plural
+from tally.formatting import REASON_MAX, plural
 from tally.planning import replay_request
 from tally.planning.replay import join_ranges
 from tally.planning.replay_request import BoundsAsked, Request, TimesAsked, format_range
@@ -17,8 +17,6 @@ from tally.planning.replay_request import BoundsAsked, Request, TimesAsked, form
 if TYPE_CHECKING:  # DAG parsing must not import Kafka and MySQL
     from tally.context import Context
     from tally.replay.preview import Preview
-
-REASON_MAX: Final = 1000
 
 CHOICES: Final = {
     "everything": "Everything that Kafka still holds",

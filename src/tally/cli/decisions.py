@@ -12,6 +12,7 @@ from tally.cli.app import App
 from tally.cli.command import Group, command
 from tally.errors import UsageError
 from tally.formatting import plural
+from tally.ledger.decisions import AdoptionView
 from tally.maintenance import decisions
 from tally.maintenance import prune as retention
 from tally.model import BatchKind
@@ -107,7 +108,7 @@ def topics() -> None:
     """
 
 
-@topics.command(document=decisions.AdoptionView)
+@topics.command(document=AdoptionView)
 @click.argument("pipeline", shell_complete=options.complete_pipelines)
 @click.argument("topic", shell_complete=options.complete_topics)
 @options.reason

@@ -12,13 +12,12 @@ from click.shell_completion import CompletionItem
 
 from tally.cli.app import App
 from tally.errors import TallyError, UsageError
+from tally.formatting import REASON_MAX
 from tally.planning.replay_request import parse_minute, parse_range, parse_time
 
 if TYPE_CHECKING:
     from tally.config.settings import Settings
 
-# The width of the ledger's columns.
-REASON_CHARACTERS: Final = 1000
 BATCHES: Final = 20
 """The latest batches of each pipeline that are offered."""
 PATIENCE_S: Final = 2
@@ -124,8 +123,8 @@ def _check_reason(text: str) -> str:
     reason = text.strip()
     if not reason.strip("….'\""):  # as it stands in a next step that was pasted
         raise ValueError("say why; the ledger keeps it")
-    if len(reason) > REASON_CHARACTERS:
-        raise ValueError(f"at most {REASON_CHARACTERS} characters")
+    if len(reason) > REASON_MAX:
+        raise ValueError(f"at most {REASON_MAX} characters")
     return reason
 
 

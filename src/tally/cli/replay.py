@@ -1,6 +1,7 @@
 """``replay``: reprocess ranges of offsets; the new counts replace the old ones."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import click
@@ -8,17 +9,18 @@ import click
 from tally.cli import options
 from tally.cli.app import App
 from tally.cli.command import command
-from tally.cli.output import Meter, moment, number, sums
-from tally.cli.replay_preview import question, show_preview
+from tally.cli.output import Meter, Output, moment, number, sums
 from tally.cli.replay_selector import Selected, options_given, read_request, selector_options
 from tally.cli.session import shared_session
 from tally.counting.batch import Ran
 from tally.errors import DataLossError, FencedError, TallyError, UsageError
-from tally.formatting import plural
+from tally.formatting import ABSENT, plural
 from tally.ledger import contributions, replays
 from tally.maintenance.decisions import cancel_replay
-from tally.model import ReplayState
+from tally.model import OffsetRange, ReplayState
+from tally.planning.replay import Held
 from tally.planning.replay_request import Request
+from tally.reading.columns import PLACE, SPAN, TEXT, Column
 from tally.replay import run as use_case
 from tally.replay.preview import Preview, preview
 from tally.replay.record import request_replay
@@ -27,6 +29,14 @@ from tally.views import ErrorView, view_of
 OPEN_REPLAYS_LOOKED_FOR = 100
 HELP: Final = "tally replay --help"
 RANGES_SHOWN: Final = 3
+ROWS_SHOWN: Final = 50
+RANGES_TOLD_APART: Final = 3
+REFUSAL: Final = (
+    PLACE,
+    replace(SPAN, header="REFUSED"),
+    Column("kafka_holds", "", "KAFKA HOLDS", of=lambda refusal: _held(refusal.kafka_holds)),
+    Column("cause", "", "WHY", TEXT),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,14 +167,12 @@ def _start(
 
 def _mention_open(app: App, name: str) -> None:
     """Name an open replay: a repeated request usually means to resume an interrupted one."""
-    found = use_case.list_replays(
-        app.context, name, state=ReplayState.OPEN, limit=OPEN_REPLAYS_LOOKED_FOR
-    )
-    for open_replay in found.replays:
-        app.out.note(
-            f"replay {open_replay.replay_id} is open, {_progress(open_replay)}: "
-            f"tally replay --resume {open_replay.replay_id}"
-        )
+    for one in use_case.list_replays(app.context, name, limit=OPEN_REPLAYS_LOOKED_FOR).replays:
+        if one.state is ReplayState.OPEN:
+            app.out.note(
+                f"replay {one.replay_id} is open, {_progress(one)}: "
+                f"tally replay --resume {one.replay_id}"
+            )
 
 
 def _resume(app: App, replay_id: int, *, dry_run: bool) -> None:
@@ -274,14 +282,61 @@ def batch_line(ran: Ran, position: int, batches: int) -> str:
 def summary(replay: use_case.ReplayOutcome, done: list[Ran]) -> list[str]:
     """The replay's state, what this call has read for it, and what it has changed in the result."""
     read = f"; read now: {sums(*done)}" if done else ""
-    if replay.changes is None:
-        unknown = (
-            "what it has changed is no longer known: counts of it, or of what it replaced, "
-            f"were pruned at {moment(replay.pruned_at)}"
-        )
-        return [f"replay {replay.replay_id} of {replay.pipeline} is {replay.state}{read}", unknown]
-    stands = (
-        f"replay {replay.replay_id} of {replay.pipeline} is {replay.state}: "
-        f"{plural(replay.committed, 'batch')}, {plural(replay.offsets_committed, 'offset')}"
+    counted = (
+        f": {plural(replay.committed, 'batch')}, {plural(replay.offsets_committed, 'offset')}"
+        if replay.changes
+        else ""  # the ledger has no longer all of them
     )
-    return [stands + read, str(replay.changes)]
+    stands = f"replay {replay.replay_id} of {replay.pipeline} is {replay.state}{counted}"
+    return [stands + read, replay.changed]
+
+
+def show_preview(out: Output, preview: Preview) -> None:
+    """Write the preview to stdout: what is read per partition, then the totals."""
+    out.line(f"{preview.pipeline}: {preview.request}")
+    if refusals := preview.refusals:
+        out.records(REFUSAL, refusals[:ROWS_SHOWN])
+        out.left_out(len(refusals) - ROWS_SHOWN)
+        if fine := len(preview.asked) - len(refusals):
+            out.line(f"the other {plural(fine, 'range')} could be reprocessed")
+    elif preview.batches:
+        _show_ranges(out, preview)
+        for name, value in preview.facts:
+            out.line(f"{name:16}{value}")
+    for note in preview.notes:
+        out.line(f"{'note':16}{note}")
+
+
+def question(preview: Preview) -> str:
+    """The question to the operator: how many offsets to count, how many segments to replace."""
+    replaced = preview.segments_replaced
+    if not replaced:
+        return f"Count {plural(preview.offsets, 'offset')} for the first time?"
+    return (
+        f"Count {plural(preview.offsets, 'offset')}, and replace {plural(replaced, 'segment')} "
+        "of the result?"
+    )
+
+
+def _show_ranges(out: Output, preview: Preview) -> None:
+    # Ranges of seven digits fit into 80 columns; a column that would be empty is left out.
+    numbers = ["SEGMENTS", *(["NEVER COUNTED"] if preview.never_counted else [])]
+    rows = []
+    for read in preview.read[:ROWS_SHOWN]:
+        place, (first, *others) = read.range.place, _spans(read.asked)
+        values = [number(read.segments_replaced), number(read.never_counted)][: len(numbers)]
+        rows.append([place, first, read.range.span, *values, _held(read.kafka_holds)])
+        # Further requested ranges in it have lines of their own.
+        rows += [[place, other, *([""] * (len(values) + 2))] for other in others]
+    out.table(["PARTITION", "ASKED", "READ", *numbers, "KAFKA HOLDS"], rows, numbers=numbers)
+    out.left_out(len(preview.read) - ROWS_SHOWN)
+
+
+def _spans(ranges: Sequence[OffsetRange]) -> list[str]:
+    if len(ranges) > RANGES_TOLD_APART:
+        return [f"{len(ranges):,} ranges"]
+    return [r.span for r in ranges]
+
+
+def _held(held: Held | None) -> str:
+    return ABSENT if held is None else held.span

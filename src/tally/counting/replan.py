@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.errors import FencedError, ReplayRefusedError
+from tally.formatting import REASON_MAX
 from tally.kafka.client import Kafka
 from tally.ledger import batches, positions, replays
 from tally.model import (
@@ -71,11 +72,6 @@ def snapshot_of(kafka: Kafka, pipeline: Pipeline, known: Mapping[str, KnownTopic
     )
 
 
-def generation_ids(known: Mapping[str, KnownTopic]) -> dict[str, int]:
-    """The ledger's keys of the topics' generations, by topic name."""
-    return {topic: entry.generation_id for topic, entry in known.items()}
-
-
 def other_generations(batch: Batch, known: Mapping[str, KnownTopic]) -> Iterator[str]:
     """Ranges of a topic that was created again since; the same offsets are now other records."""
     for segment in batch.segments:
@@ -123,10 +119,8 @@ def replan_batch(ctx: Context, batch_id: int) -> list[int]:
                 next_step="give it up, what was counted stays: "
                 f"tally abandon {batch_id} --reason '…'",
             )
-        ids = replays.insert_batches(
-            tx, pipeline.name, replay_id, plan, generation_ids(known), requester
-        )
-        reason = f"what it was to replace was replaced; replanned as {ids}"[:1000]
+        ids = replays.insert_batches(tx, pipeline.name, replay_id, plan, known, requester)
+        reason = f"what it was to replace was replaced; replanned as {ids}"[:REASON_MAX]
         batches.abandon(tx, batch_id, by=requester.name, reason=reason)
         return ids
 

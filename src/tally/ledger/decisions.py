@@ -7,7 +7,7 @@ from datetime import datetime
 from tally.errors import UsageError
 from tally.ledger.positions import insert_generation, insert_positions, known_topics
 from tally.ledger.rows import records
-from tally.model import Generation, Loss, LossCause
+from tally.model import Generation, Loss, LossCause, OffsetRange
 from tally.mysql.transactions import Transaction
 from tally.planning.serving import is_of_generation
 
@@ -110,31 +110,65 @@ def _resume(tx: Transaction, loss: LossRecord) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Adoption(Generation):
-    """A topic's new generation, as it was shown to the operator."""
+class StartView:
+    """Where counting begins in a partition."""
 
+    partition: int
+    """The partition's number, from 0."""
+    offset: int
+    """The first offset that is counted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LostView:
+    """A range that is accepted as lost with the adoption."""
+
+    range: OffsetRange
+    """The range."""
+    topic_id: str
+    """Kafka's id of the generation that has lost it."""
+    cause: LossCause
+    """How its records are lost; ``expired`` also when they were planned and never counted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdoptionView(Generation):
+    """A topic's generation as Kafka shows it, and what adopting it means."""
+
+    pipeline: str
+    """The pipeline."""
     topic: str
     """The topic."""
-    starts: Mapping[int, int]
-    """Where counting begins, by partition."""
-    is_whole: bool
-    """Whether all of it is to be counted, so that what expired before these offsets is lost."""
+    start: str
+    """``earliest`` or ``latest``: where counting of a new generation begins."""
+    was_followed_before: bool = False
+    """Whether the ledger has followed this generation before; then counting resumes."""
+    partitions: tuple[StartView, ...]
+    """Where counting begins or resumes."""
+    lost: tuple[LostView, ...] = ()
+    """What is accepted as lost, of both generations."""
+    adopted: bool = False
+    """Whether it is adopted; false for a preview."""
+
+
+def starts_of(offsets: Mapping[int, int]) -> tuple[StartView, ...]:
+    """Where counting begins, from the offsets by partition."""
+    return tuple(StartView(partition=n, offset=offset) for n, offset in sorted(offsets.items()))
 
 
 def adopt_topic(
-    tx: Transaction, pipeline: str, adoption: Adoption, *, by: str, reason: str
-) -> dict[int, int]:
+    tx: Transaction, shown: AdoptionView, *, by: str, reason: str
+) -> tuple[StartView, ...]:
     """Make another generation of a topic the current one; what was counted stays counted.
 
     Open losses of the old generation are accepted. Offsets of it that were planned and never
     counted are recorded as accepted losses, and so are those of a whole new generation that expired
     before it was adopted. A generation that was current before resumes at its committed offsets;
-    ``starts`` is then ignored.
+    ``shown.partitions`` is then ignored.
 
     Args:
         tx: An open transaction that holds the pipeline's lock.
-        pipeline: The pipeline.
-        adoption: The new generation.
+        shown: The new generation, as it was shown to the operator.
         by: Who decided.
         reason: Why.
 
@@ -144,23 +178,22 @@ def adopt_topic(
     Raises:
         UsageError: The topic is unknown to the ledger, or this generation is current already.
     """
-    known = known_topics(tx, pipeline).get(adoption.topic)
+    pipeline, topic = shown.pipeline, shown.topic
+    known = known_topics(tx, pipeline).get(topic)
     if known is None:
         raise UsageError(
-            f"pipeline {pipeline} has never read the topic {adoption.topic}; there is nothing to "
-            "adopt",
+            f"pipeline {pipeline} has never read the topic {topic}; there is nothing to adopt",
             next_step=f"tally plan {pipeline}",
         )
-    if is_of_generation(known, adoption):
+    if is_of_generation(known, shown):
         raise UsageError(
-            f"{adoption.topic} with id {adoption.topic_id} is the generation that the ledger "
-            "follows already",
+            f"{topic} with id {shown.topic_id} is the generation that the ledger follows already",
             next_step=f"tally status {pipeline}",
         )
     old_losses = [
         loss
         for loss in find_losses(tx, pipeline, only_open=True, lock=True)
-        if loss.range.partition.topic == adoption.topic
+        if loss.range.partition.topic == topic
     ]
     decide_losses(tx, pipeline, old_losses, accept=True, by=by, reason=reason)
     _accept_planned_as_lost(tx, known.generation_id, by=by, reason=reason)
@@ -171,20 +204,19 @@ def adopt_topic(
     before = tx.scalar(
         "select incarnation_id from topic_incarnation"
         " where pipeline = %s and topic = %s and cluster_id = %s and topic_id = %s",
-        (pipeline, adoption.topic, adoption.cluster_id, adoption.topic_id),
+        (pipeline, topic, shown.cluster_id, shown.topic_id),
     )
     if before is not None:
-        return _resume_generation(tx, before, by=by, reason=reason)
-    ids = (adoption.topic, adoption.topic_id, adoption.cluster_id)
+        return starts_of(_resume_generation(tx, before, by=by, reason=reason))
+    ids = (topic, shown.topic_id, shown.cluster_id)
     generation_id = insert_generation(tx, pipeline, *ids, adopted_by=by, reason=reason)
-    starts = adoption.starts.items()
-    insert_positions(
-        tx, [(generation_id, n, 0 if adoption.is_whole else start, start) for n, start in starts]
-    )
+    is_whole = shown.start == "earliest"  # then what expired before these offsets is lost
+    starts = [(start.partition, start.offset) for start in shown.partitions]
+    insert_positions(tx, [(generation_id, n, 0 if is_whole else at, at) for n, at in starts])
     for number, start in starts:
-        if adoption.is_whole and start > 0:
+        if is_whole and start > 0:
             _insert_accepted(tx, (generation_id, number, 0, start), by=by, reason=reason)
-    return dict(adoption.starts)
+    return shown.partitions
 
 
 def _resume_generation(

@@ -5,10 +5,17 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tally.errors import FencedError, UnknownReplayError
-from tally.ledger.batches import Requester, abandon, abandoned_error, find_batch, insert_batch
+from tally.ledger.batches import (
+    Requester,
+    abandon,
+    abandoned_error,
+    find_batch,
+    find_batches,
+    insert_batch,
+)
 from tally.ledger.rows import records
 from tally.ledger.tables import tables_of
-from tally.model import BatchState, ReplayState
+from tally.model import Batch, BatchState, KnownTopic, ReplayState
 from tally.mysql.transactions import Row, Transaction
 from tally.planning.replay import ReplayPlan, join_ranges
 
@@ -46,6 +53,21 @@ class ReplayRecord:
     """Offsets that its batches span."""
     offsets_committed: int
     """Offsets that its committed batches span."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """A replay that is recorded in the ledger."""
+
+    replay_id: int
+    """The ledger's key."""
+    batches: tuple[Batch, ...]
+    """Its batches, in the order in which they are run."""
+
+    @property
+    def batch_ids(self) -> list[int]:
+        """The ledger's keys of its batches."""
+        return [batch.batch_id for batch in self.batches]
 
 
 def _replays(tx: Transaction, which: str, key: str | int) -> list[ReplayRecord]:
@@ -90,23 +112,21 @@ def insert_replay(
     tx: Transaction,
     pipeline: str,
     plan: ReplayPlan,
-    generation_ids: Mapping[str, int],
+    known: Mapping[str, KnownTopic],
     requester: Requester,
     **asked: str,
-) -> tuple[int, list[int]]:
+) -> Requested:
     """Record a replay with all of its batches; the caller holds the pipeline's lock.
 
     Args:
         tx: An open transaction.
         pipeline: The pipeline.
         plan: What is read and replaced.
-        generation_ids: The ledger's key of each topic's generation.
+        known: The ledger's current topics.
         requester: Who asks.
         asked: ``request`` and ``reason`` as text, and ``request_digest``, which identifies the
             request (:func:`tally.planning.replay_request.request_digest`).
 
-    Returns:
-        The replay's id and those of its batches, in order.
     """
     replay_id = tx.insert_row(
         "replay",
@@ -117,7 +137,8 @@ def insert_replay(
         run_id=requester.run_id,
         **asked,
     )
-    return replay_id, insert_batches(tx, pipeline, replay_id, plan, generation_ids, requester)
+    batch_ids = insert_batches(tx, pipeline, replay_id, plan, known, requester)
+    return Requested(replay_id, tuple(find_batches(tx, batch_ids)))
 
 
 def insert_batches(
@@ -125,7 +146,7 @@ def insert_batches(
     pipeline: str,
     replay_id: int,
     plan: ReplayPlan,
-    generation_ids: Mapping[str, int],
+    known: Mapping[str, KnownTopic],
     requester: Requester,
 ) -> list[int]:
     """Record the batches of a replay, with what each of their segments is to replace."""
@@ -135,7 +156,7 @@ def insert_batches(
             tx,
             pipeline,
             [piece.range for piece in pieces],
-            generation_ids,
+            {topic: entry.generation_id for topic, entry in known.items()},
             requester,
             replay_id=replay_id,
             is_of_partition=plan.by_partition,
@@ -216,7 +237,7 @@ def list_replays(tx: Transaction, pipeline: str, *, limit: int) -> list[ReplayRe
 
 def find_replay_of_run(
     tx: Transaction, pipeline: str, requester: Requester, digest: str
-) -> tuple[int, list[int]] | None:
+) -> Requested | None:
     """The replay that a run has already recorded for a request; None without one.
 
     Args:
@@ -226,7 +247,8 @@ def find_replay_of_run(
         digest: Of the request (:func:`tally.planning.replay_request.request_digest`).
 
     Returns:
-        Its id and its batches as they were first planned, in order, whatever their state.
+        It with its batches as they were first planned, whatever their state; without any once all
+        were pruned.
     """
     replay_id = tx.scalar(
         "select replay_id from replay where pipeline = %s and cast(run_id as binary) = %s"
@@ -242,7 +264,7 @@ def find_replay_of_run(
         " order by batch_id",
         (replay_id, requester.run_id),
     )
-    return replay_id, batch_ids
+    return Requested(replay_id, tuple(find_batches(tx, batch_ids) if batch_ids else []))
 
 
 def standing_for(tx: Transaction, batch_id: int) -> list[int]:

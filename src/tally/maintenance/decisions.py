@@ -1,15 +1,14 @@
 """What only an operator decides: about lost records, re-created topics and planned batches."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tally.context import Context
 from tally.errors import MissingTopicError, UsageError
 from tally.ledger import batches, decisions, replays
-from tally.ledger.decisions import Adoption, LossRecord
+from tally.ledger.decisions import AdoptionView, LossRecord, LostView, StartView, starts_of
 from tally.ledger.positions import lock_pipeline
 from tally.ledger.replays import ReplayRecord
-from tally.model import BatchKind, LossCause, OffsetRange
+from tally.model import BatchKind, OffsetRange
 from tally.mysql.transactions import Transaction
 from tally.planning.blocks import create_topic
 from tally.planning.ingest import first_offsets
@@ -85,52 +84,6 @@ def decide_losses(
     ctx.database.run(work, dry_run=dry_run)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StartView:
-    """Where counting begins in a partition."""
-
-    partition: int
-    """The partition's number, from 0."""
-    offset: int
-    """The first offset that is counted."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LostView:
-    """A range that is accepted as lost with the adoption."""
-
-    range: OffsetRange
-    """The range."""
-    topic_id: str
-    """Kafka's id of the generation that has lost it."""
-    cause: LossCause
-    """How its records are lost; ``expired`` also when they were planned and never counted."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AdoptionView:
-    """A topic's generation as Kafka shows it, and what adopting it means."""
-
-    pipeline: str
-    """The pipeline."""
-    topic: str
-    """The topic."""
-    topic_id: str
-    """Kafka's current id of the topic."""
-    cluster_id: str
-    """The cluster it is on now."""
-    start: str
-    """``earliest`` or ``latest``: where counting of a new generation begins."""
-    was_followed_before: bool
-    """Whether the ledger has followed this generation before; then counting resumes."""
-    partitions: tuple[StartView, ...]
-    """Where counting begins or resumes."""
-    lost: tuple[LostView, ...]
-    """What is accepted as lost, of both generations."""
-    adopted: bool
-    """Whether it is adopted; false for a preview."""
-
-
 def preview_adoption(
     ctx: Context, name: str, topic: str, *, start: str = "earliest", reason: str
 ) -> AdoptionView:
@@ -167,10 +120,7 @@ def preview_adoption(
         topic_id=kafka.topics[topic].topic_id,
         cluster_id=kafka.cluster_id,
         start=start,
-        was_followed_before=False,
-        partitions=_starts({where.partition: offset for where, offset in starts.items()}),
-        lost=(),
-        adopted=False,
+        partitions=starts_of({where.partition: offset for where, offset in starts.items()}),
     )
     return adopt(ctx, shown, reason=reason, dry_run=True)
 
@@ -188,27 +138,20 @@ def adopt(ctx: Context, shown: AdoptionView, *, reason: str, dry_run: bool = Fal
         UsageError: The ledger does not know the topic, or follows this generation already.
     """
     pipeline = ctx.settings.pipeline(shown.pipeline)
-    adoption = Adoption(
-        topic=shown.topic,
-        cluster_id=shown.cluster_id,
-        topic_id=shown.topic_id,
-        starts={start.partition: start.offset for start in shown.partitions},
-        is_whole=shown.start == "earliest",
-    )
 
-    def work(tx: Transaction) -> tuple[dict[int, int], list[LossRecord]]:
+    def work(tx: Transaction) -> tuple[tuple[StartView, ...], list[LossRecord]]:
         lock_pipeline(tx, pipeline.name, pipeline.table)
         before = {loss.lost_range_id for loss in _accepted(tx, pipeline.name)}
         by = ctx.requester.name
-        starts = decisions.adopt_topic(tx, pipeline.name, adoption, by=by, reason=reason)
+        starts = decisions.adopt_topic(tx, shown, by=by, reason=reason)
         accepted = _accepted(tx, pipeline.name)
         return starts, [loss for loss in accepted if loss.lost_range_id not in before]
 
     starts, lost = ctx.database.run(work, dry_run=dry_run)
     return replace(
         shown,
-        was_followed_before=shown.was_followed_before or starts != adoption.starts,
-        partitions=_starts(starts),
+        was_followed_before=shown.was_followed_before or starts != shown.partitions,
+        partitions=starts,
         lost=tuple(view_of(LostView, loss) for loss in lost),
         adopted=not dry_run,
     )
@@ -216,10 +159,6 @@ def adopt(ctx: Context, shown: AdoptionView, *, reason: str, dry_run: bool = Fal
 
 def _accepted(tx: Transaction, pipeline: str) -> list[LossRecord]:
     return [loss for loss in decisions.find_losses(tx, pipeline) if loss.state == "accepted"]
-
-
-def _starts(offsets: Mapping[int, int]) -> tuple[StartView, ...]:
-    return tuple(StartView(partition=n, offset=offset) for n, offset in sorted(offsets.items()))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

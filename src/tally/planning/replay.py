@@ -7,6 +7,7 @@ are then cut into batches, each with at most one range of a partition.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Final
 
 from tally.model import KafkaSnapshot, KnownTopic, LossCause, OffsetRange, TopicPartition
@@ -105,8 +106,6 @@ class ReplayPlan:
     @property
     def rounds(self) -> int:
         """How many reads it takes: batches of different partitions are read at once."""
-        if not self.by_partition:
-            return len(self.batches)
         of_partition = Counter(piece.range.partition for piece in self.pieces)
         return max(of_partition.values(), default=0)
 
@@ -157,14 +156,13 @@ def plan_replay(
     wide: list[OffsetRange] = []
     for r in ranges:
         touched, topic = _touched(tiles, r), known.get(r.partition.topic)
-        widened = _widen(r, touched)
-        if cause := _why_refused(r, widened, touched, topic, kafka):
+        wide.append(_widen(r, touched))
+        if cause := _why_refused(r, touched, topic, kafka):
             held = Held.of(kafka, r.partition)
             refusals.append(Refusal(range=r, cause=cause, kafka_holds=held))
             possible.extend(_possible(r, touched, topic, kafka))
         else:
             possible.append(r)
-        wide.append(widened)
     if refusals:
         return ReplayPlan(asked=tuple(ranges), refusals=tuple(refusals), possible=tuple(possible))
     pieces: dict[TopicPartition, list[Piece]] = {}
@@ -212,12 +210,9 @@ def _widen(asked: OffsetRange, touched: Sequence[Tile]) -> OffsetRange:
 
 
 def _why_refused(
-    asked: OffsetRange,
-    wide: OffsetRange,
-    touched: Sequence[Tile],
-    known: KnownTopic | None,
-    kafka: KafkaSnapshot,
+    asked: OffsetRange, touched: Sequence[Tile], known: KnownTopic | None, kafka: KafkaSnapshot
 ) -> str | None:
+    wide = _widen(asked, touched)
     position = known.positions.get(asked.partition.partition) if known else None
     if known is None or position is None:
         return NEVER_PLANNED
@@ -261,7 +256,7 @@ def _possible(
     if start < until:
         rest = replace(asked, from_offset=start, until_offset=until)
         inside = [tile for tile in touched if overlap(tile.range, rest)]
-        if _why_refused(rest, _widen(rest, inside), inside, known, kafka) is None:
+        if _why_refused(rest, inside, known, kafka) is None:
             yield rest
 
 
@@ -311,6 +306,5 @@ def _join(parts: Sequence[Piece]) -> Piece:
 
 def _rounds(pieces: Mapping[TopicPartition, Sequence[Piece]]) -> Iterator[tuple[Piece, ...]]:
     """Groups of pieces that one batch can hold: at most one of each partition."""
-    longest = max((len(of_partition) for of_partition in pieces.values()), default=0)
-    for number in range(longest):
-        yield tuple(of[number] for _, of in sorted(pieces.items()) if number < len(of))
+    for of_round in zip_longest(*(of_partition for _, of_partition in sorted(pieces.items()))):
+        yield tuple(piece for piece in of_round if piece is not None)

@@ -99,9 +99,21 @@ class Preview:
             raise ReplayRefusedError(self.error.what, next_step=self.error.next_step or "")
 
     @property
-    def facts(self) -> list[tuple[str, str]]:
-        """The totals, as pairs of a name and a text; empty when nothing would be read."""
-        return list(_facts(self)) if self.batches else []
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """The totals, as pairs of a name and a text; none when nothing would be read."""
+        if not self.batches:
+            return
+        replaced, steps = self.segments_replaced, len(self.batches)
+        never = f", {self.never_counted:,} of them never counted" if self.never_counted else ""
+        yield "to be read", f"{plural(self.offsets, 'offset')}{never}"
+        if self.is_wider and replaced:
+            yield "", "a segment is replaced whole, so more is read than was asked for"
+        yield "to be replaced", plural(replaced, "segment") if replaced else "nothing"
+        if replaced:
+            yield "minutes", _minutes(self)
+        yield "counted by", f"the current rules: {self.rules}"
+        yield "in", plural(steps, "batch") + (", committed one by one" if steps > 1 else "")
+        yield "takes", duration(self.seconds)
 
 
 def preview(
@@ -264,21 +276,6 @@ def duration(seconds: float | None) -> str:
     minutes = round(seconds / 60)
     hours = f"{minutes // 60:,} h " if minutes >= 60 else ""
     return f"about {hours}{minutes % 60} min, {PACE}"
-
-
-def _facts(of: Preview) -> Iterator[tuple[str, str]]:
-    replaced = of.segments_replaced
-    never = f", {of.never_counted:,} of them never counted" if of.never_counted else ""
-    yield "to be read", f"{plural(of.offsets, 'offset')}{never}"
-    if of.is_wider and replaced:
-        yield "", "a segment is replaced whole, so more is read than was asked for"
-    yield "to be replaced", plural(replaced, "segment") if replaced else "nothing"
-    if replaced:
-        yield "minutes", _minutes(of)
-    yield "counted by", f"the current rules: {of.rules}"
-    steps = len(of.batches)
-    yield "in", plural(steps, "batch") + (", committed one by one" if steps > 1 else "")
-    yield "takes", duration(of.seconds)
 
 
 def _minutes(of: Preview) -> str:

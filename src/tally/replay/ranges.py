@@ -104,7 +104,9 @@ def _within_bounds(tx: Transaction, facts: Facts, request: requests.BoundsAsked)
         until = request.until_offsets.get(partition, request.until_offset)
         start = request.from_offsets.get(partition, request.from_offset)
         if start is None:
-            start = _first_whole(tx, facts, partition)
+            held, topic = facts.kafka.partition(partition), facts.known[partition.topic]
+            if held is not None:
+                start = positions.first_whole(tx, topic.generation_id, partition, held.earliest)
         until = next_offset if until is None else until
         if start is None:
             notes.append(f"{partition}: Kafka holds no counted segment whole")
@@ -119,14 +121,6 @@ def _within_bounds(tx: Transaction, facts: Facts, request: requests.BoundsAsked)
             )
         asked.append(OffsetRange(partition=partition, from_offset=start, until_offset=until))
     return asked, notes
-
-
-def _first_whole(tx: Transaction, facts: Facts, partition: TopicPartition) -> int | None:
-    held = facts.kafka.partition(partition)
-    if held is None:
-        return None
-    generation_id = facts.known[partition.topic].generation_id
-    return positions.first_whole(tx, generation_id, partition, held.earliest)
 
 
 def _within_times(kafka: Kafka, facts: Facts, request: requests.TimesAsked) -> Resolved:

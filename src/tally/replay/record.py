@@ -3,18 +3,18 @@
 import dataclasses
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from tally.aggregates.aggregate import fingerprint
 from tally.context import Context
-from tally.counting.replan import generation_ids, other_generations, plan_against, snapshot_of
+from tally.counting.replan import other_generations, plan_against, snapshot_of
 from tally.errors import PreviewOutdatedError, ReplayRefusedError
+from tally.formatting import REASON_MAX
 from tally.ledger import batches, positions, replays
-from tally.ledger.batches import Requester
 from tally.ledger.line_sets import record_rows_view
+from tally.ledger.replays import Requested
 from tally.ledger.tables import tables_of
-from tally.model import Batch, KnownTopic, OffsetRange
+from tally.model import KnownTopic, OffsetRange
 from tally.mysql.transactions import Transaction
 from tally.planning.replay import ReplayPlan, join_ranges
 from tally.replay.preview import plan_digest, why_not
@@ -23,37 +23,12 @@ from tally.replay.preview import plan_digest, why_not
 CALL: Final = "call:"
 
 
-@dataclass(frozen=True, slots=True)
-class Requested:
-    """A replay that is recorded in the ledger."""
-
-    replay_id: int
-    """The ledger's key."""
-    batches: tuple[Batch, ...]
-    """Its batches, in the order in which they are run."""
-
-    @property
-    def batch_ids(self) -> list[int]:
-        """The ledger's keys of its batches."""
-        return [batch.batch_id for batch in self.batches]
-
-
 def find_requested(ctx: Context, pipeline: str, digest: str) -> Requested | None:
     """What the requester's run has recorded for a request already; None when it has not."""
     if ctx.requester.run_id is None:
         return None
     with ctx.database.transaction(read_only=True) as tx:
-        return _of_run(tx, pipeline, ctx.requester, digest)
-
-
-def _of_run(tx: Transaction, pipeline: str, requester: Requester, digest: str) -> Requested | None:
-    written = replays.find_replay_of_run(tx, pipeline, requester, digest)
-    if written is None:
-        return None
-    replay_id, batch_ids = written
-    # Without any once all were pruned.
-    found = batches.find_batches(tx, batch_ids) if batch_ids else []
-    return Requested(replay_id, tuple(found))
+        return replays.find_replay_of_run(tx, pipeline, ctx.requester, digest)
 
 
 def request_replay(
@@ -107,21 +82,20 @@ def request_replay(
             raise error
         _check_not_open(tx, name, known, found)
         record_rows_view(tx, tables_of(tx, name), pipeline)
-        replay_id, batch_ids = replays.insert_replay(
+        return replays.insert_replay(
             tx,
             name,
             found,
-            generation_ids(known),
+            known,
             requester,
-            request=request[:1000],
+            request=request[:REASON_MAX],
             request_digest=digest,
             reason=reason,
         )
-        return Requested(replay_id, tuple(batches.find_batches(tx, batch_ids)))
 
     def ask(tx: Transaction) -> Requested | None:
         positions.lock_pipeline(tx, name, pipeline.table)
-        return _of_run(tx, name, requester, digest)
+        return replays.find_replay_of_run(tx, name, requester, digest)
 
     return ctx.database.run_answered(
         lambda tx: ask(tx) or work(tx),

@@ -46,29 +46,35 @@ class ReplayOutcome(ReplayRecord):
     replay, or of what it replaced, were pruned."""
 
     @property
+    def changed(self) -> str:
+        """What has changed in the result, or why this is not known."""
+        if self.changes is not None:
+            return str(self.changes)
+        return (
+            "what it has changed is no longer known: counts of it, or of what it replaced, were "
+            f"pruned at {self.pruned_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+
+    @property
     def is_done(self) -> bool:
         """Whether nothing is left to count."""
         return self.state is ReplayState.DONE
 
 
-def list_replays(
-    ctx: Context, pipeline: str, *, state: ReplayState | None = None, limit: int = 20
-) -> ReplaysView:
+def list_replays(ctx: Context, pipeline: str, *, limit: int) -> ReplaysView:
     """The pipeline's replays, newest first.
 
     Args:
         ctx: What is needed from outside.
         pipeline: The pipeline.
-        state: Only those in this state.
-        limit: The largest number of replays that are searched.
+        limit: The largest number of replays.
 
     Raises:
         MySQLUnavailableError: The server did not answer.
     """
     with ctx.database.transaction(read_only=True) as tx:
         found = replays.list_replays(tx, pipeline, limit=limit)
-    wanted = [r for r in found if state in {None, r.state}]
-    return ReplaysView(pipeline=pipeline, replays=tuple(wanted))
+    return ReplaysView(pipeline=pipeline, replays=tuple(found))
 
 
 def replay(ctx: Context, replay_id: int) -> ReplayRecord:

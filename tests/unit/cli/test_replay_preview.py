@@ -10,8 +10,7 @@ from tests.unit.values import batch, blank, kafka, span, totals
 
 from tally.cli.batches import REPLACES
 from tally.cli.output import Output
-from tally.cli.replay import batch_line, summary
-from tally.cli.replay_preview import question, show_preview
+from tally.cli.replay import batch_line, question, show_preview, summary
 from tally.config.pipeline import Pipeline
 from tally.counting.batch import Ran
 from tally.ledger.contributions import Changes

@@ -14,9 +14,10 @@ from tally.airflow.console.runs import AuditRun, find_xcom, is_paused
 from tally.airflow.losses_dag import REFUSED_KEY, SETTLE, as_seen
 from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
 from tally.airflow.replay_dag import PREVIEW, REPLAY_KEY, REQUEST, SHOWN_KEY
-from tally.airflow.replay_form import CHOICES, REASON_MAX
+from tally.airflow.replay_form import CHOICES
 from tally.context import Context
 from tally.errors import StatementError
+from tally.formatting import REASON_MAX
 from tally.ledger.invariants import Violation
 from tally.maintenance.decisions import losses
 from tally.reading import columns
