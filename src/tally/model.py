@@ -218,9 +218,14 @@ class Batch(BatchPlan):
         return self.attempt, self.claim_token
 
     @property
+    def ranges(self) -> tuple[OffsetRange, ...]:
+        """What it reads."""
+        return tuple(segment.range for segment in self.segments)
+
+    @property
     def offsets(self) -> int:
         """How many offsets the batch spans."""
-        return sum(segment.range.offsets for segment in self.segments)
+        return sum(r.offsets for r in self.ranges)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -573,7 +573,7 @@ MUTANTS: Final = (
     Mutant(
         guard="replanned batches replace a batch only if they cover it",
         where="tally.ledger.replays:standing_for",
-        before="    if join_ranges(counted + wanted, touching=True) != "
+        before="    if join_ranges([*counted, *batch.ranges], touching=True) != "
         "join_ranges(counted, touching=True):",
         after="    if not later:",
         tests=(f"{REPLAY}::test_a_batch_that_was_replanned_and_abandoned_in_part_is_not_done",),

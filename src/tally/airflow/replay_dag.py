@@ -166,7 +166,7 @@ class TallyReplayRequestOperator(policies.TallyOperator):
         return [
             {
                 "batch": str(one.batch_id),
-                "batch_name": task_name(one.batch_id, [s.range for s in one.segments]),
+                "batch_name": task_name(one.batch_id, one.ranges),
             }
             for one in recorded.batches
         ]

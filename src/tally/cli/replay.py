@@ -9,7 +9,7 @@ import click
 from tally.cli import options
 from tally.cli.app import App
 from tally.cli.command import command
-from tally.cli.output import Meter, Output, moment, number, sums
+from tally.cli.output import Output, moment, number, sums
 from tally.cli.replay_selector import Selected, options_given, read_request, selector_options
 from tally.cli.session import shared_session
 from tally.counting.batch import Ran
@@ -239,7 +239,18 @@ def count_to_the_end(app: App, replay_id: int, preview: Preview | None = None) -
     try:
         with app.out.progress("reprocessing", "offsets") as meter:
             replay = use_case.replay(app.context, replay_id)
-            ended = _count(app, replay, meter, done)
+
+            def show_progress(read: int = 0, _: int = 0) -> None:
+                offsets = replay.offsets_committed + sum(ran.offsets for ran in done) + read
+                # A batch that had to be replanned may be wider than it was.
+                meter.update(offsets, max(offsets, replay.offsets))
+
+            with shared_session(app, show_progress) as ctx:
+                for ran in use_case.run_replay(ctx, replay_id):
+                    done.append(ran)
+                    app.out.note(batch_line(ran, replay.committed + len(done), replay.batches))
+                    show_progress()
+                ended = use_case.replay_outcome(ctx, replay_id)
         found |= {"replay": view_of(replays.ReplayRecord, ended), "changes": ended.changes}
     except BaseException as error:
         is_lost = isinstance(error, DataLossError)  # then resuming would find the same
@@ -251,22 +262,6 @@ def count_to_the_end(app: App, replay_id: int, preview: Preview | None = None) -
         app.out.document(ReplayDocument(**found, batches=tuple(done)))
     for line in summary(ended, done):
         app.out.sentence(line)
-
-
-def _count(
-    app: App, replay: replays.ReplayRecord, meter: Meter, done: list[Ran]
-) -> use_case.ReplayOutcome:
-    def show_progress(read: int = 0, _: int = 0) -> None:
-        offsets = replay.offsets_committed + sum(ran.offsets for ran in done) + read
-        # A batch that had to be replanned may be wider than it was.
-        meter.update(offsets, max(offsets, replay.offsets))
-
-    with shared_session(app, show_progress) as ctx:
-        for ran in use_case.run_replay(ctx, replay.replay_id):
-            done.append(ran)
-            app.out.note(batch_line(ran, replay.committed + len(done), replay.batches))
-            show_progress()
-        return use_case.replay_outcome(ctx, replay.replay_id)
 
 
 def batch_line(ran: Ran, position: int, batches: int) -> str:

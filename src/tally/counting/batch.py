@@ -204,7 +204,7 @@ def count_request(ctx: Context, batch: Batch) -> CountRequest:
     pipeline = ctx.settings.pipeline(batch.pipeline)
     return CountRequest(
         pipeline=pipeline,
-        ranges=[segment.range for segment in batch.segments],
+        ranges=batch.ranges,
         batch=batch,
         rows_before=_rows_before(ctx, batch, pipeline),
     )

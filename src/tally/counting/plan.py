@@ -57,13 +57,7 @@ class PlannedBatch:
     @classmethod
     def of(cls, batch: Batch, *, is_written: bool) -> Self:
         """The batch, with its id where that is valid."""
-        return view_of(
-            cls,
-            batch,
-            batch_id=batch.batch_id if is_written else None,
-            offsets=batch.offsets,
-            ranges=tuple(segment.range for segment in batch.segments),
-        )
+        return view_of(cls, batch, batch_id=batch.batch_id if is_written else None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -111,7 +111,7 @@ def replan_batch(ctx: Context, batch_id: int) -> list[int]:
                 f"batch {batch_id} is {now.state}", next_step=f"tally show {batch_id}"
             )
         known = positions.known_topics(tx, pipeline.name)
-        plan = plan_against(tx, pipeline, known, snapshot, [s.range for s in now.segments])
+        plan = plan_against(tx, pipeline, known, snapshot, now.ranges)
         causes = [*other_generations(now, known), *map(str, plan.refusals)]
         if causes:
             raise ReplayRefusedError(

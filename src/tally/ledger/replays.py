@@ -170,10 +170,11 @@ def insert_batches(
     return found
 
 
-def planned_batches(tx: Transaction, replay_id: int) -> list[int]:
+def planned_batches(tx: Transaction, replay_id: int, *, lock: bool = False) -> list[int]:
     """Ids of the planned batches of a replay, in order."""
     return tx.scalars(
-        "select batch_id from batch where replay_id = %s and state = 'planned' order by batch_id",
+        "select batch_id from batch where replay_id = %s and state = 'planned' order by batch_id"
+        + (" for update" if lock else ""),
         (replay_id,),
     )
 
@@ -196,11 +197,7 @@ def cancel(tx: Transaction, replay_id: int, *, by: str, reason: str) -> list[int
         FencedError: None of its batches is planned any more. Nothing is changed.
     """
     # Locked, to wait for a running commit; its batch is then not among these.
-    planned = tx.scalars(
-        "select batch_id from batch where replay_id = %s and state = 'planned'"
-        " order by batch_id for update",
-        (replay_id,),
-    )
+    planned = planned_batches(tx, replay_id, lock=True)
     if not planned:
         raise FencedError(
             f"replay {replay_id} is {find_replay(tx, replay_id).state}: none of its batches "
@@ -287,9 +284,8 @@ def standing_for(tx: Transaction, batch_id: int) -> list[int]:
         " and b.state <> 'abandoned' order by b.batch_id",
         (batch_id, batch.replay_id, batch_id),
     )
-    counted = [s.range for number in later for s in find_batch(tx, number).segments]
-    wanted = [s.range for s in batch.segments]
-    if join_ranges(counted + wanted, touching=True) != join_ranges(counted, touching=True):
+    counted = [r for number in later for r in find_batch(tx, number).ranges]
+    if join_ranges([*counted, *batch.ranges], touching=True) != join_ranges(counted, touching=True):
         raise abandoned_error(tx, batch_id)
     return later
 

@@ -200,8 +200,7 @@ def abandon(ctx: Context, batch_id: int, *, reason: str, dry_run: bool = False) 
         lambda tx: batches.abandon(tx, batch_id, by=ctx.requester.name, reason=reason),
         dry_run=dry_run,
     )
-    ranges = tuple(segment.range for segment in batch.segments)
-    return view_of(AbandonedView, batch, dry_run=dry_run, ranges=ranges)
+    return view_of(AbandonedView, batch, dry_run=dry_run)
 
 
 def cancel_replay(

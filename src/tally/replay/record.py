@@ -117,7 +117,7 @@ def _check_not_open(
         if replay.committed or not planned:
             continue
         found = batches.find_batches(tx, planned)
-        ranges = join_ranges([s.range for batch in found for s in batch.segments], touching=True)
+        ranges = join_ranges([r for batch in found for r in batch.ranges], touching=True)
         other = (why for batch in found for why in other_generations(batch, known))
         if ranges == wanted and next(other, None) is None:
             raise ReplayRefusedError(
