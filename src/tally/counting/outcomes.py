@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tally.context import Context
-from tally.errors import FencedError
 from tally.ledger.records import batch_record, caught_up_behind, segments_of
-from tally.ledger.replays import standing_for
+from tally.ledger.replays import standing_for_all
 from tally.model import BatchState, OffsetRange
 
 
@@ -58,15 +57,9 @@ def batch_outcome(ctx: Context, batch_ids: Sequence[int]) -> BatchOutcome:
         MySQLUnavailableError: The server did not answer.
     """
     with ctx.database.transaction(read_only=True) as tx:
-        standing: list[int] = []
-        abandoned: list[FencedError] = []
-        for asked in batch_ids:
-            try:
-                standing += standing_for(tx, asked)
-            except FencedError as error:
-                abandoned.append(error)
+        standing, abandoned = standing_for_all(tx, batch_ids)
         if not standing:
-            raise abandoned[0]
+            raise next(iter(abandoned.values()))
         later = caught_up_behind(tx, max(batch_ids))
         records = [batch_record(tx, number) for number in (*standing, *later)]
         ranges = [s.range for r in records for s in segments_of(tx, r.batch_id)]
@@ -76,7 +69,7 @@ def batch_outcome(ctx: Context, batch_ids: Sequence[int]) -> BatchOutcome:
         standing=tuple(standing),
         followed_by=tuple(later),
         is_committed=all(record.state is BatchState.COMMITTED for record in records),
-        abandoned=tuple(map(str, abandoned)),
+        abandoned=tuple(map(str, abandoned.values())),
         ranges=tuple(ranges),
         offsets=sum(record.offsets for record in records),
         records=sum(record.records or 0 for record in records),

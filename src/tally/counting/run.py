@@ -11,10 +11,10 @@ from tally.counting.batch import Ran, run_batch
 from tally.counting.partitions import Outcomes, run_partitions, worst_of
 from tally.counting.plan import plan
 from tally.counting.replan import replan_batch
-from tally.errors import FencedError, OvertakenError, TallyError
+from tally.errors import OvertakenError, TallyError
 from tally.ledger.batches import Requester, find_batches
 from tally.ledger.records import batch_record
-from tally.ledger.replays import standing_for
+from tally.ledger.replays import standing_for_all
 from tally.model import Batch, BatchKind
 from tally.planning.blocks import Block, blocked_error
 from tally.views import ErrorView
@@ -80,8 +80,8 @@ def run_batches(ctx: Context, batch_ids: Sequence[int]) -> Iterator[Ran]:
         DataLossError: Kafka no longer serves what was planned; what was counted stays.
         RetryableError: A server did not answer; call it again.
     """
-    failed: dict[int, TallyError] = {}
-    todo = _standing(ctx, batch_ids, failed)
+    with ctx.database.transaction(read_only=True) as tx:
+        todo, failed = standing_for_all(tx, batch_ids)
     replanned: dict[int, int] = {}
     while todo:
         with ctx.database.transaction(read_only=True) as tx:
@@ -105,18 +105,6 @@ def run_batches(ctx: Context, batch_ids: Sequence[int]) -> Iterator[Ran]:
                 todo = [*again, *todo]
     if failed:
         raise worst_of(failed)
-
-
-def _standing(ctx: Context, batch_ids: Sequence[int], failed: dict[int, TallyError]) -> list[int]:
-    """The batches that count the ranges of some batches; abandoned ones are noted as failed."""
-    todo: list[int] = []
-    with ctx.database.transaction(read_only=True) as tx:
-        for batch_id in batch_ids:
-            try:
-                todo += standing_for(tx, batch_id)
-            except FencedError as error:
-                failed[batch_id] = error
-    return todo
 
 
 def together(found: Sequence[Batch], first: int) -> list[Batch]:

@@ -1,10 +1,10 @@
 """Replays: recording a request with its batches, finding it and its outcome, cancelling it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tally.errors import FencedError, UnknownReplayError
+from tally.errors import FencedError, TallyError, UnknownReplayError
 from tally.ledger.batches import (
     Requester,
     abandon,
@@ -288,6 +288,20 @@ def standing_for(tx: Transaction, batch_id: int) -> list[int]:
     if join_ranges([*counted, *batch.ranges], touching=True) != join_ranges(counted, touching=True):
         raise abandoned_error(tx, batch_id)
     return later
+
+
+def standing_for_all(
+    tx: Transaction, batch_ids: Sequence[int]
+) -> tuple[list[int], dict[int, TallyError]]:
+    """As :func:`standing_for` of several batches, and the error of each that nothing stands for."""
+    standing: list[int] = []
+    abandoned: dict[int, TallyError] = {}
+    for batch_id in batch_ids:
+        try:
+            standing += standing_for(tx, batch_id)
+        except FencedError as error:
+            abandoned[batch_id] = error
+    return standing, abandoned
 
 
 def totals_of(tx: Transaction, pipeline: str, replay_id: int) -> Row:

@@ -18,7 +18,7 @@ from tally.model import KafkaSnapshot, OffsetRange
 from tally.planning.replay import Held, Piece, Refusal, ReplayPlan, join_ranges, overlap
 from tally.planning.replay_request import RangesAsked, Request, format_range, request_digest
 from tally.replay.ranges import Facts, resolve
-from tally.views import ErrorView
+from tally.views import ErrorView, view_of
 
 PACE: Final = "at the pace of earlier batches"
 
@@ -171,21 +171,18 @@ def preview_of(
     held = [Held.of(kafka, p) for p in sorted({r.partition for r in plan.asked})]
     error = why_not(pipeline.name, str(request), plan, notes)
     count, first, last = minutes
-    return Preview(
+    return view_of(
+        Preview,
+        plan,
         pipeline=pipeline.name,
         request=str(request),
         digest=digest,
         plan=plan_digest(digest, plan, fingerprint(pipeline)),
-        asked=plan.asked,
-        refusals=plan.refusals,
-        possible=plan.possible,
         error=None if error is None else ErrorView.of(error),
         read=tuple(_read(plan, kafka, r) for r in plan.widened),
-        batches=plan.batches,
         offsets=sum(r.offsets for r in plan.widened),
         never_counted=sum(piece.never_counted for piece in plan.pieces),
         segments_replaced=len(plan.replaces),
-        is_wider=plan.is_wider,
         rules=pipeline.rules,
         minutes=count,
         first_minute=first,
