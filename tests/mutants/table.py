@@ -170,7 +170,7 @@ MUTANTS: Final = (
     Mutant(
         guard="a retry reads the planned end, not the current end",
         where="tally.counting.batch:count_request",
-        before="        ranges=[segment.range for segment in batch.segments],\n",
+        before="        ranges=batch.ranges,\n",
         after="        ranges=[\n"
         "            OffsetRange(\n"
         "                partition=s.range.partition,\n"
