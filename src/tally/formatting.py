@@ -7,7 +7,7 @@ able to move a terminal's cursor.
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 ABSENT: Final = "-"
@@ -23,6 +23,12 @@ def plural(count: int, noun: str) -> str:
     """``1 batch``, ``2 batches``, ``1,000 records``."""
     suffix = "es" if noun.endswith("ch") else "s"
     return f"{count:,} {noun}{'' if count == 1 else suffix}"
+
+
+def first_of(items: Sequence[object], most: int) -> str:
+    """``a, b and 3 more``: the first of several, and how many the others are."""
+    more = len(items) - most
+    return ", ".join(map(str, items[:most])) + (f" and {more:,} more" if more > 0 else "")
 
 
 def time_span(first: str | None, last: str | None) -> str:

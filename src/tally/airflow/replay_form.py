@@ -9,7 +9,7 @@ from airflow.sdk import Param
 
 from tally.config.pipeline import Pipeline
 from tally.errors import PreviewOutdatedError, ReplayRefusedError
-from tally.formatting import REASON_MAX, plural
+from tally.formatting import REASON_MAX, first_of, plural
 from tally.planning import replay_request
 from tally.planning.replay import join_ranges
 from tally.planning.replay_request import BoundsAsked, Request, TimesAsked, format_range
@@ -290,7 +290,7 @@ def _rows(view: "Preview") -> list[list[str]]:
             f"{r.range.offsets:,}",
             plural(r.segments_replaced, "segment"),
             f"{r.never_counted:,}",
-            "nothing" if r.kafka_holds is None else r.kafka_holds.span,
+            str(r.kafka_holds or "nothing"),
         ]
         for r in view.read[:_ROWS_SHOWN]
     ]
@@ -301,7 +301,5 @@ def _sentences(view: "Preview") -> list[str]:
     """The facts of the preview; a widened request is shown as well."""
     facts = list(view.facts)
     if view.is_wider and view.batches:
-        more = len(view.asked) - _RANGES_NAMED
-        named = ", ".join(str(r) for r in view.asked[:_RANGES_NAMED])
-        facts.append(("requested", named + (f" and {more} more" if more > 0 else "")))
+        facts.append(("requested", first_of(view.asked, _RANGES_NAMED)))
     return [*(f"{name}: {fact}" if name else fact for name, fact in facts), *view.notes]

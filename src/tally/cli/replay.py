@@ -14,11 +14,10 @@ from tally.cli.replay_selector import Selected, options_given, read_request, sel
 from tally.cli.session import shared_session
 from tally.counting.batch import Ran
 from tally.errors import DataLossError, FencedError, TallyError, UsageError
-from tally.formatting import ABSENT, plural
+from tally.formatting import ABSENT, first_of, plural
 from tally.ledger import contributions, replays
 from tally.maintenance.decisions import cancel_replay
 from tally.model import OffsetRange, ReplayState
-from tally.planning.replay import Held
 from tally.planning.replay_request import Request
 from tally.reading.columns import PLACE, SPAN, TEXT, Column
 from tally.replay import run as use_case
@@ -30,11 +29,10 @@ OPEN_REPLAYS_LOOKED_FOR = 100
 HELP: Final = "tally replay --help"
 RANGES_SHOWN: Final = 3
 ROWS_SHOWN: Final = 50
-RANGES_TOLD_APART: Final = 3
 REFUSAL: Final = (
     PLACE,
     replace(SPAN, header="REFUSED"),
-    Column("kafka_holds", "", "KAFKA HOLDS", of=lambda refusal: _held(refusal.kafka_holds)),
+    Column("kafka_holds", "", "KAFKA HOLDS"),
     Column("cause", "", "WHY", TEXT),
 )
 
@@ -269,9 +267,8 @@ def batch_line(ran: Ran, position: int, batches: int) -> str:
     where = f"batch {ran.batch_id} ({position} of {max(position, batches)})"
     if ran.committed_before:
         return f"{where} {ran.before}"
-    shown = ", ".join(str(r.range) for r in ran.ranges[:RANGES_SHOWN])
-    more = f" and {len(ran.ranges) - RANGES_SHOWN} more" if len(ran.ranges) > RANGES_SHOWN else ""
-    return f"{where} is committed: {shown}{more}: {sums(ran)}, {ran.seconds:.1f} s"
+    shown = first_of([r.range for r in ran.ranges], RANGES_SHOWN)
+    return f"{where} is committed: {shown}: {sums(ran)}, {ran.seconds:.1f} s"
 
 
 def summary(replay: use_case.ReplayOutcome, done: list[Ran]) -> list[str]:
@@ -320,7 +317,7 @@ def _show_ranges(out: Output, preview: Preview) -> None:
     for read in preview.read[:ROWS_SHOWN]:
         place, (first, *others) = read.range.place, _spans(read.asked)
         values = [number(read.segments_replaced), number(read.never_counted)][: len(numbers)]
-        rows.append([place, first, read.range.span, *values, _held(read.kafka_holds)])
+        rows.append([place, first, read.range.span, *values, str(read.kafka_holds or ABSENT)])
         # Further requested ranges in it have lines of their own.
         rows += [[place, other, *([""] * (len(values) + 2))] for other in others]
     out.table(["PARTITION", "ASKED", "READ", *numbers, "KAFKA HOLDS"], rows, numbers=numbers)
@@ -328,10 +325,6 @@ def _show_ranges(out: Output, preview: Preview) -> None:
 
 
 def _spans(ranges: Sequence[OffsetRange]) -> list[str]:
-    if len(ranges) > RANGES_TOLD_APART:
+    if len(ranges) > RANGES_SHOWN:
         return [f"{len(ranges):,} ranges"]
     return [r.span for r in ranges]
-
-
-def _held(held: Held | None) -> str:
-    return ABSENT if held is None else held.span

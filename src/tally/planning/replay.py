@@ -51,8 +51,7 @@ class Held:
     end: int
     """The first offset that cannot be read yet."""
 
-    @property
-    def span(self) -> str:
+    def __str__(self) -> str:
         """``[100, 900)``."""
         return f"[{self.earliest}, {self.end})"
 

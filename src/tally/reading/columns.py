@@ -7,7 +7,7 @@ from enum import Enum
 from operator import attrgetter
 from typing import Any, Final
 
-from tally.formatting import ABSENT
+from tally.formatting import ABSENT, first_of
 from tally.ledger.records import BatchRecord
 
 Cell = str | int | float | bool | datetime | None
@@ -75,10 +75,7 @@ def _superseded(segment: Any) -> str:
 
 def _replaced(segment: Any) -> str:
     """The batches that a segment replaces, the first of them where there are many."""
-    numbers = sorted({replaced.batch_id for replaced in segment.replaces})
-    more = len(numbers) - REPLACED_NAMED
-    named = ", ".join(map(str, numbers[:REPLACED_NAMED]))
-    return f"{named} and {more:,} more" if more > 0 else named
+    return first_of(sorted({one.batch_id for one in segment.replaces}), REPLACED_NAMED)
 
 
 def _total(key: str) -> Callable[[Any], int | None]:
