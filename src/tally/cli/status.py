@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
 from tally.cli import options
@@ -13,8 +12,8 @@ from tally.errors import EXIT_FINDINGS, EXIT_OK
 from tally.formatting import plural
 from tally.reading import columns
 from tally.reading.columns import COUNT, TEXT, Column
-from tally.status import doctor as examination
-from tally.status.doctor.diagnosis import Diagnosis, DoctorView
+from tally.status.doctor import examine
+from tally.status.doctor.diagnosis import DoctorView
 from tally.status.health import Health, Problem, ProblemReason
 from tally.status.status import PipelinesView, Statuses, StatusView
 from tally.status.surroundings import look_around
@@ -140,19 +139,17 @@ def doctor(app: App) -> int:
         tally doctor --json | jq '.checks[] | select(.health != "ok")'
     """
     out = app.out
-    view = examination.doctor(
-        app.config_path, airflow=app.airflow_environment, on_check=partial(_show_check, out)
-    )
+    checks = []
+    for diagnosis in examine(app.config_path, app.airflow_environment):
+        text = f"{diagnosis.check:24}  {diagnosis.detail}"
+        out.labelled(diagnosis.health, text, diagnosis.next_step or "", indent=32)
+        checks.append(diagnosis)
+    of = Counter(check.health for check in checks)
+    view = DoctorView(healthy=not of[Health.FAIL], checks=tuple(checks))
     out.document(view)
-    of = Counter(check.health for check in view.checks)
     out.line()
     out.line(
         f"{plural(of.total() - of[Health.SKIP], 'check')}: {of[Health.FAIL]} failed, "
         f"{of[Health.WARN]} to look at, {of[Health.SKIP]} skipped"
     )
     return EXIT_OK if view.healthy else EXIT_FINDINGS
-
-
-def _show_check(out: Output, diagnosis: Diagnosis) -> None:
-    text = f"{diagnosis.check:24}  {diagnosis.detail}"
-    out.labelled(diagnosis.health, text, diagnosis.next_step or "", indent=32)

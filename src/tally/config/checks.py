@@ -145,8 +145,10 @@ def _about_patience(
 def mistaken_names(pipeline: Pipeline, pipelines: Mapping[str, Pipeline]) -> list[str]:
     """What is wrong with the names of a pipeline and of its table, beside those before it."""
     name = pipeline.name
+    if not names.MYSQL_NAME.fullmatch(name):
+        wrong = "a pipeline's name is lower-case letters, digits and underscores"
+        return [f"pipelines.{name}: {wrong}"]
     try:
-        names.check_pipeline_name(name)
         names.check_result_table(pipeline.table)
         if pipeline.has_own_tables:
             names.tables_beside(pipeline.table)  # whose names must not be too long

@@ -80,13 +80,6 @@ def check_database_name(name: str) -> str:
     return name
 
 
-def check_pipeline_name(name: str) -> str:
-    """The name; ValueError unless it may be a pipeline's."""
-    if not MYSQL_NAME.fullmatch(name):
-        raise ValueError("a pipeline's name is lower-case letters, digits and underscores")
-    return name
-
-
 def tables_beside(result_table: str) -> tuple[str, str]:
     """The tables of contributions and of folded sums, for a pipeline that has its own.
 

@@ -19,26 +19,22 @@ from tally.errors import ConfigError, UnknownPipelineError
 from tally.formatting import close_to
 
 _MESSAGES: Final[Mapping[str, str]] = {
-    "bool_parsing": "must be true or false",
-    "bool_type": "must be true or false",
-    "dict_type": "must be a table",
-    "float_parsing": "must be a number",
-    "float_type": "must be a number",
+    "bool": "must be true or false",
+    "dict": "must be a table",
+    "float": "must be a number",
     "greater_than": "must be more than {gt}",
     "greater_than_equal": "must be at least {ge}",
-    "int_from_float": "must be a whole number",
-    "int_parsing": "must be a whole number",
-    "int_type": "must be a whole number",
+    "int": "must be a whole number",
     "less_than": "must be less than {lt}",
     "less_than_equal": "must be at most {le}",
-    "list_type": "must be a list",
+    "list": "must be a list",
     "literal_error": "must be {expected}",
-    "model_type": "must be a table",
+    "model": "must be a table",
     "string_too_short": "must not be empty",
     "string_type": "must be a text",
     "too_short": "must not be empty",
 }
-"""By type of error, in place of Pydantic's sentences, which are for programmers."""
+"""By type of error, or its beginning; in place of Pydantic's sentences, for programmers."""
 
 _IN_JSON: Final[Mapping[str, str]] = {
     "list_type": """'["a", "b"]'""",
@@ -198,8 +194,8 @@ def _complaint(item: Any, model: type[BaseModel], prefix: str) -> str:
         return f"{key}: is required"
     if kind == "extra_forbidden":
         return f"{key}: is no known key{close_to(name, table.model_fields)}"
-    message = _MESSAGES.get(kind, item["msg"].removeprefix("Value error, "))
-    message = message.format(**item.get("ctx", {})) if kind in _MESSAGES else message
+    own = _MESSAGES.get(kind) or _MESSAGES.get(kind.partition("_")[0], "")
+    message = own.format(**item.get("ctx", {})) or item["msg"].removeprefix("Value error, ")
     if isinstance(value, NoJson) and kind in _IN_JSON:
         message += f", in a variable as JSON: {_IN_JSON[kind]}"
     fields = [table.model_fields[name]] if name else table.model_fields.values()

@@ -226,31 +226,29 @@ def _tried(
     from tally.spark.counting import try_format  # noqa: PLC0415 - Spark is heavy
 
     read = try_format(session, lines, line_format, rule)
-    tried = [
-        TriedLine(line=_text(line), reason=reason, minute=minute, fields=fields)
-        for line, (reason, minute, fields) in zip(lines, read, strict=True)
-    ]
-    judged = [(line.value or b"", of.reason) for line, of in zip(lines, tried, strict=True)]
-    malformed = [(value, reason) for value, reason in judged if reason is not None]
-    sound = [line for line in tried if line.reason is None]
-    printed = (line.fields[LEVEL] for line in sound if LEVEL in line.fields)
+    sound: list[tuple[bytes, TriedLine]] = []
+    malformed: list[tuple[bytes, TriedLine]] = []
+    for line, (reason, minute, fields) in zip(lines, read, strict=True):
+        one = TriedLine(line=_text(line), reason=reason, minute=minute, fields=fields)
+        (sound if reason is None else malformed).append((line.value or b"", one))
+    printed = (one.fields[LEVEL] for _, one in sound if LEVEL in one.fields)
     levels = Counter(line_format.level_names.get(level, level) for level in printed)
     known = sum(count for level, count in levels.items() if advice.is_known(line_format, level))
-    stated = (offset_of(line_format, value) for value, reason in judged if reason is None)
+    stated = (offset_of(line_format, value) for value, _ in sound)
     no_line = continuation_reasons(line_format, rule)
     trial = FormatTrial(
         line_format=line_format.name,
         understood=len(sound),
-        malformed=dict(Counter(reason for _, reason in malformed).most_common()),
+        malformed=dict(Counter(one.reason or "" for _, one in malformed).most_common()),
         continuations=sum(
-            reason in no_line and not begins_a_line(line_format, value)
-            for value, reason in malformed
+            one.reason in no_line and not begins_a_line(line_format, value)
+            for value, one in malformed
         ),
         levels=dict(levels.most_common()),
         known_levels=known if line_format.has_level else None,
         offsets=dict(Counter(filter(None, stated)).most_common()),
-        examples=tuple(sound[:EXAMPLES]),
-        failures=tuple({line.reason: line for line in reversed(tried) if line.reason}.values()),
+        examples=tuple(one for _, one in sound[:EXAMPLES]),
+        failures=tuple({one.reason: one for _, one in reversed(malformed)}.values()),
         toml="",
     )
     to_count = advice.levels_to_configure(line_format, trial.levels)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from fastapi import Request, Response, status
-from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
@@ -51,10 +50,9 @@ def exposition(config: Path, pool: ConnectionPool, request: Request) -> Response
         if not hmac.compare_digest(given.encode(), f"Bearer {_token(path)}".encode()):
             wanted = {"WWW-Authenticate": "Bearer"}
             return Response(status_code=status.HTTP_401_UNAUTHORIZED, headers=wanted)
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Pipelines(console_context(settings, pool)))
+        pipelines = _Pipelines(console_context(settings, pool))
         encode, media_type = choose_encoder(request.headers.get("accept") or "")
-        return Response(encode(registry), headers={"Content-Type": media_type})
+        return Response(encode(pipelines), headers={"Content-Type": media_type})
     except TallyError as error:
         log.error("no metrics: %s", error)  # noqa: TRY400 - no bug
         return Response(status_code=status.HTTP_503_SERVICE_UNAVAILABLE)

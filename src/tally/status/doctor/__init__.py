@@ -1,7 +1,7 @@
 """Checks of everything that Tally needs, in their order; a check that fails says what to do."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +10,7 @@ from tally.config.settings import CORRECT_THEM, Settings
 from tally.context import open_context
 from tally.errors import ConfigError, TallyError
 from tally.status.doctor import diagnosis, machine, servers
-from tally.status.doctor.diagnosis import Diagnosis, DoctorView, fail, ok, skip
+from tally.status.doctor.diagnosis import Diagnosis, fail, ok, skip
 from tally.status.health import Health
 from tally.status.status import Statuses, StatusView
 from tally.status.surroundings import ask_airflow, is_configured, surroundings
@@ -20,31 +20,14 @@ NEEDED: Final = frozenset({"mysql.reachable", "mysql.tables", "kafka.reachable"}
 """Without these nothing can be said of a pipeline."""
 
 
-def doctor(
-    config: Path,
-    *,
-    airflow: Mapping[str, str] | None = None,
-    on_check: Callable[[Diagnosis], None] = lambda _: None,
-) -> DoctorView:
-    """Check everything, most fundamental first.
+def examine(config: Path, airflow: Mapping[str, str]) -> Iterator[Diagnosis]:
+    """Check everything, most fundamental first; each diagnosis as soon as it is made.
+
+    A failure that a check covers is never raised: a server that is down is a diagnosis.
 
     Args:
         config: The configuration file.
         airflow: Environment variables that say which Airflow to ask, besides this process's.
-        on_check: Called with each diagnosis as soon as it is made.
-    """
-    found: list[Diagnosis] = []
-    for check in examine(config, airflow or {}):
-        found.append(check)
-        on_check(check)
-    failed = any(check.health is Health.FAIL for check in found)
-    return DoctorView(healthy=not failed, checks=tuple(found))
-
-
-def examine(config: Path, airflow: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """Each diagnosis as soon as it is made.
-
-    A failure that a check covers is never raised: a server that is down is a diagnosis.
     """
     yield machine.check_python()
     yield machine.check_distribution()
