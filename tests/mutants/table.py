@@ -319,7 +319,7 @@ MUTANTS: Final = (
         guard="a label column that was there is made exact",
         where="tally.ledger.table_changes:_widen",
         before="        or (there[label.column].chars, there[label.column].collation) != "
-        "(label.chars, collation)\n",
+        "(label.chars, shape.exact)\n",
         after="        or there[label.column].chars != label.chars\n",
         tests=(f"{LABELS}::test_a_label_that_was_there_is_made_exact",),
     ),
@@ -977,7 +977,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="label values that look alike stay apart",
-        where="tally.ledger.schema:exact_collation",
+        where="tally.ledger.schema:read_shape",
         before="utf8mb4_0900_bin",
         after="utf8mb4_bin",
         tests=(f"{LABELS}::test_values_that_look_alike_stay_apart",),

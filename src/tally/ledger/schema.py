@@ -70,6 +70,8 @@ class Shape:
     """By name."""
     unique: dict[str, tuple[str, ...]]
     """The columns of each unique index, by its name; ``name(9)`` where only a prefix counts."""
+    exact: str
+    """The server's collation that distinguishes case, accents and trailing blanks."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -112,6 +114,7 @@ def read_shape(tx: Transaction, table: str) -> Shape | None:
         " order by index_name <> 'PRIMARY', index_name, seq_in_index",
         (table,),
     )
+    version = tx.scalar("select version()")
     unique: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
     for row in parts:
         unique[row["name"]] += (row["part"],)
@@ -119,16 +122,11 @@ def read_shape(tx: Transaction, table: str) -> Shape | None:
         engine=engine or "",
         columns={row["name"]: record(Column, row) for row in rows},
         unique=dict(unique),
+        exact="utf8mb4_nopad_bin" if is_mariadb(version) else "utf8mb4_0900_bin",
     )
 
 
-def exact_collation(tx: Transaction) -> str:
-    """The server's collation that distinguishes case, accents and trailing blanks."""
-    version = tx.scalar("select version()")
-    return "utf8mb4_nopad_bin" if is_mariadb(version) else "utf8mb4_0900_bin"
-
-
-def why_no_counts(shape: Shape, first: Sequence[str], collation: str) -> str:
+def why_no_counts(shape: Shape, first: Sequence[str]) -> str:
     """Why a table that exists cannot become one of counts; '' when it can.
 
     Its key is that of a new table, or one that an interrupted migration has given it: with text
@@ -137,7 +135,6 @@ def why_no_counts(shape: Shape, first: Sequence[str], collation: str) -> str:
     Args:
         shape: The table.
         first: The columns that its key begins with.
-        collation: The exact one.
 
     Returns:
         A clause that follows "this table exists and".
@@ -158,23 +155,20 @@ def why_no_counts(shape: Shape, first: Sequence[str], collation: str) -> str:
         shape.unique.keys() != {PRIMARY}
         or shape.key[: len(first)] != tuple(first)
         or not all(
-            label and label.collation == collation and label.default in _EMPTY for label in labels
+            label and label.collation == shape.exact and label.default in _EMPTY for label in labels
         )
     ):
         return f"is no table of counts: it {_other_keys(shape, first)}"
     return ""
 
 
-def faults_of_keys(
-    shape: Shape, keys: Sequence[str], labels: Sequence[str], collation: str
-) -> Iterator[str]:
+def faults_of_keys(shape: Shape, keys: Sequence[str], labels: Sequence[str]) -> Iterator[str]:
     """What makes different counts meet in one row of a table.
 
     Args:
         shape: The table.
         keys: The columns in which its rows differ.
         labels: Those of them that are labels.
-        collation: The exact one.
     """
     if not shape.joining or not all(set(keys) <= set(of) for of in shape.joining.values()):
         yield _other_keys(shape, keys)
@@ -182,8 +176,8 @@ def faults_of_keys(
         column = shape.columns.get(name)
         if column is None:
             yield f"has no column {name}"
-        elif column.collation != collation:
-            yield f"compares {name} by {column.collation}, not by {collation}"
+        elif column.collation != shape.exact:
+            yield f"compares {name} by {column.collation}, not by {shape.exact}"
     if shape.engine != ENGINE:
         yield _other_engine(shape)
 

@@ -17,7 +17,7 @@ from tally.ledger import tables
 from tally.ledger.contributions import copy_shared
 from tally.ledger.line_sets import check_lines
 from tally.ledger.positions import check_owner, lock_pipeline
-from tally.ledger.schema import PRIMARY, exact_collation, read_shape
+from tally.ledger.schema import PRIMARY, read_shape
 from tally.mysql.transactions import Database, Transaction
 
 FIRST_RESULT: Final = "error_log"
@@ -111,7 +111,7 @@ def check_preparation(database: Database, pipeline: Pipeline) -> tables.Tables |
             tables.check_unowned(tx, pipeline.name, pipeline.table)
         else:
             tables.check_target(before, pipeline)
-            tables.check_kept(tx, before)
+            tables.check_kept(tx, (before.contributions, before.folded))
             check_lines(tx, before, pipeline)
         if not (pipeline.has_own_tables or (before is not None and before.has_own)):
             return None
@@ -182,14 +182,13 @@ def _widen(tx: Transaction, table: str, key: tuple[str, ...], wanted: tables.Tab
     if shape is None:
         raise SchemaError(f"table {table} is gone while it is widened", next_step="tally migrate")
     there = shape.columns
-    collation = exact_collation(tx)
-    text = f"character set utf8mb4 collate {collation} not null default ''"
+    text = f"character set utf8mb4 collate {shape.exact} not null default ''"
     changes = [
         f"{'modify' if label.column in there else 'add'} column `{label.column}`"
         f" varchar({label.chars}) {text}"
         for label in wanted.labels
         if label.column not in there
-        or (there[label.column].chars, there[label.column].collation) != (label.chars, collation)
+        or (there[label.column].chars, there[label.column].collation) != (label.chars, shape.exact)
     ]
     changes += [
         f"add column `{column}` bigint not null default 0 check (`{column}` >= 0)"

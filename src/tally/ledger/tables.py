@@ -7,7 +7,7 @@ its column.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -16,7 +16,7 @@ from tally.config.names import tables_beside
 from tally.config.pipeline import Pipeline
 from tally.errors import ConfigError, SchemaError
 from tally.formatting import plural
-from tally.ledger.schema import exact_collation, read_shape, why_no_counts
+from tally.ledger.schema import read_shape, why_no_counts
 from tally.mysql.transactions import Transaction
 
 SHARED_CONTRIBUTIONS: Final = "segment_count"
@@ -177,7 +177,7 @@ def check_prepared(tx: Transaction, pipeline: Pipeline) -> None:
         SchemaError: A table or a label's column is missing.
     """
     tables = tables_to_read(tx, pipeline)
-    check_kept(tx, tables)
+    check_kept(tx, (tables.contributions, tables.folded))
     if tables.result not in tx.table_names():
         raise SchemaError(
             f"pipeline {pipeline.name} has no table {tables.result} yet, or may not read it",
@@ -186,19 +186,18 @@ def check_prepared(tx: Transaction, pipeline: Pipeline) -> None:
     check_tables(tx, tables, pipeline)
 
 
-def check_kept(tx: Transaction, tables: Tables) -> None:
-    """Raise if a table of what a pipeline has counted is gone; its result can be made again."""
-    if gone := sorted({tables.contributions, tables.folded} - tx.table_names()):
-        raise gone_error(gone)
+def check_kept(tx: Transaction, tables: Collection[str]) -> None:
+    """Raise if a table of the ledger is gone, which no migration can fill again.
 
-
-def gone_error(tables: Sequence[str]) -> SchemaError:
-    """That tables are gone which the ledger needs, and which no migration can fill again."""
-    return SchemaError(
-        f"the ledger has lost {', '.join(tables)}: dropped, or this user has no right on it",
-        next_step="restore the database from its backup: docs/runbook.md, Backup (tally migrate "
-        "cannot fill it again)",
-    )
+    Raises:
+        SchemaError: With the names of those that are.
+    """
+    if gone := sorted(set(tables) - tx.table_names()):
+        raise SchemaError(
+            f"the ledger has lost {', '.join(gone)}: dropped, or this user has no right on it",
+            next_step="restore the database from its backup: docs/runbook.md, Backup (tally "
+            "migrate cannot fill it again)",
+        )
 
 
 def check_idle(tx: Transaction, pipeline: str, what: str = "labels and measure change") -> None:
@@ -290,7 +289,7 @@ def _why_not_free(tx: Transaction, table: str, first: tuple[str, ...]) -> str:
     shape = read_shape(tx, table)
     if shape is None:
         return ""
-    if wrong := why_no_counts(shape, first, exact_collation(tx)):
+    if wrong := why_no_counts(shape, first):
         return wrong
     # The name was validated with the configuration.
     has_rows = tx.exists(f"select 1 from `{table}` limit 1")

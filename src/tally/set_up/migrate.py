@@ -16,7 +16,7 @@ from tally.errors import SchemaError
 from tally.ledger import table_changes
 from tally.ledger.line_sets import has_lines
 from tally.ledger.schema import check_version
-from tally.ledger.tables import check_idle, gone_error
+from tally.ledger.tables import check_idle, check_kept
 from tally.mysql import migrations
 from tally.mysql.transactions import Database
 
@@ -40,7 +40,7 @@ def migrate(database: Database, settings: Settings) -> list[str]:
     """
     with migrations.one_at_a_time(database):
         applied = migrations.apply(database)
-        _check_kept(database)
+        _check_ledger(database)
         return [*applied, *prepare(database, settings)]
 
 
@@ -71,7 +71,7 @@ def missing(database: Database, settings: Settings) -> list[str]:
     """
     lacking = migrations.pending(database)
     if not lacking:
-        _check_kept(database)
+        _check_ledger(database)
     steps = [_steps(database, settings, n, before=lacking) for n in sorted(settings.pipelines)]
     return [*lacking, *(text for text, _ in chain.from_iterable(steps))]
 
@@ -118,13 +118,11 @@ def _steps(
             yield view, partial(_prepare_rows, database, settings, name)
 
 
-def _check_kept(database: Database) -> None:
+def _check_ledger(database: Database) -> None:
     """Raise if a table of the ledger is gone, or newer code has migrated it."""
     with database.transaction(read_only=True) as tx:
         check_version(tx)
-        gone = sorted(RESERVED_TABLES - tx.table_names())
-    if gone:
-        raise gone_error(gone)
+        check_kept(tx, RESERVED_TABLES)
 
 
 def _prepare_rows(database: Database, settings: Settings, name: str) -> None:
