@@ -20,8 +20,7 @@ class Each(Generic[T]):
     errors: dict[str, TallyError] = field(default_factory=dict)
     """The error of each other pipeline, by name."""
     down: TallyError | None = None
-    """The error of a server that did not answer, or refused the login, which is also that of all
-    later pipelines."""
+    """The error of a server that is down or refused the login: also that of all later pipelines."""
 
     @property
     def views(self) -> dict[str, ErrorView]:

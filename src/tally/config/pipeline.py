@@ -125,8 +125,7 @@ class Pipeline(Section):
     """Year of lines that print none: a number, or `from_record`: the latest year in which the line
     is at most 7 days ahead of its record's timestamp."""
     levels: list[Level] = ["ERROR"]
-    """Levels that are counted, as they stand in the line. Empty: lines at any level, and lines
-    without one."""
+    """Levels that are counted, as they stand in the line. Empty: all lines, also without one."""
     filter: dict[FilterKey, Annotated[list[str], Field(min_length=1)]] = {}
     """Count only lines that have one of these values, by field: `level`, a group of the pattern, a
     field or a path of JSON lines, `topic`, `partition`, `key` or `text`, as in `{ status = ["5*"]
@@ -151,8 +150,7 @@ class Pipeline(Section):
     """What a record is that begins no line, such as one of a stack trace. `unmatched`: it is not
     counted and no dead letter; see docs/line-formats.md."""
     max_malformed_per_batch: Annotated[int, Field(ge=0)] = 100_000
-    """Malformed records that one batch may hold; with more it stops, as the line format is probably
-    wrong."""
+    """Malformed records that a batch may hold; with more it stops: the format is probably wrong."""
     max_malformed_ratio: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Share of malformed records, 0 to 1. The first batches under new rules stop when a larger
     share of 1,000 records or more is malformed; later it is a warning of the health."""
@@ -188,8 +186,7 @@ class Pipeline(Section):
     reader: Annotated[dict[str, Option], AfterValidator(check_reader_options)] = {}
     """Options of Spark's Kafka reader, over Tally's own defaults."""
     schedule: Annotated[str, AfterValidator(_check_schedule)] = "* * * * *"
-    """When Airflow starts a batch: a cron expression of five fields, or one such as `@hourly`; in
-    UTC."""
+    """When Airflow starts a batch, in UTC: a cron expression of five fields, or `@hourly` etc."""
     patience_s: Annotated[int, Field(ge=30, le=86_400)] = 600
     """Seconds the count of one batch may take; more than `mysql.statement_timeout_s`. The other
     timeouts of a run follow from it."""

@@ -139,8 +139,7 @@ class ConsoleSettings(Section):
     statement_timeout_s: Annotated[int, Field(ge=1, le=60)] = 5
     """Seconds after which the server ends a query of the console."""
     metrics_token_file: Path | None = None
-    """File with the token that a scraper of Prometheus must have; without one there is no
-    `/tally/metrics`."""
+    """File with the token of Prometheus' scraper; without one there is no `/tally/metrics`."""
 
 
 class ReaderSettings(MySQLSettings):

@@ -52,8 +52,7 @@ class PartitionStatus:
     lag_offsets: int | None
     """Offsets that Kafka holds and that are not counted; of a topic that was created again, all."""
     unstable_offsets: int | None
-    """Those from ``kafka_end`` on, which an open transaction holds up; null when Kafka did not
-    say."""
+    """Those from ``kafka_end`` on, held up by an open transaction; null when Kafka did not say."""
     open_loss: OffsetRange | None
     """The lost range that waits for a decision; null when there is none."""
     blocked: BlockReason | None
@@ -115,8 +114,7 @@ class PipelineState:
     known: Mapping[str, KnownTopic]
     """Its topics, by name, as the ledger knows them."""
     open_batches: tuple[BatchRecord, ...] = ()
-    """The minute batches that are planned and not committed: at most one, or one of each
-    partition."""
+    """The minute batches that are planned: at most one, or one of each partition."""
     planned_until: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Where the open batch of a partition ends."""
     last_committed_batch: BatchRecord | None = None
@@ -146,8 +144,7 @@ class PipelineState:
     """Whether some are due only because they have timestamps of the future, which say no age, and
     nothing was planned lately."""
     levels: Mapping[str, int] = field(default_factory=dict)
-    """Levels of some of the newest records, where no line was counted yet, and how many have
-    each."""
+    """Where no line was counted yet: levels of some of the newest records, how many have each."""
     surroundings: Surroundings = UNKNOWN
     """What is known of Airflow and of the engine."""
 

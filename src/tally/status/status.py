@@ -62,8 +62,7 @@ class WaitingPartition:
     written_at: datetime | None
     """Its timestamp, as Kafka has it; null when Kafka did not say in time."""
     expires_at: datetime | None
-    """When retention may take it, at the earliest; null when it is kept by size alone, or that is
-    not known."""
+    """When retention may take it, at the earliest; null when kept by size alone, or not known."""
 
     def retention_left(self, now: datetime) -> float | None:
         """The share of its retention that is left: 1 when written, 0 when it may go, or less."""
