@@ -205,7 +205,7 @@ def _warnings(found: PipelineState) -> Iterator[Problem]:
             f"{plural(lag, 'offset')} wait, more than max_lag_offsets = {limit}",
             f"tally run --pipeline {pipeline.name} --all",
         )
-    if pipeline.name in found.surroundings.paused:
+    if (found.surroundings.paused or {}).get(pipeline.name):
         yield _warn(
             ProblemReason.PAUSED,
             f"the DAG {pipeline.name} is paused in Airflow",

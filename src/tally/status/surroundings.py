@@ -6,8 +6,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -58,26 +58,19 @@ print("\\n" + json.dumps({"types": types, "paused": paused, "scheduler_alive": a
 class Surroundings:
     """What is known of the pipelines' surroundings besides the ledger and Kafka."""
 
-    paused: Collection[str] = ()
-    """Pipelines whose DAG Airflow has paused; empty where Airflow was not asked."""
     engine_error: ErrorView | None = None
     """Why the engine cannot count; None when it can, or was not asked."""
+    types: Mapping[str, str | None] | None = None
+    """The type of each of Airflow's connections; None for one that does not exist, and for all
+    where Airflow did not answer, or was not asked."""
+    paused: Mapping[str, bool] | None = None
+    """Whether a DAG is paused, by id, of those that Airflow knows; None without its database."""
+    scheduler_alive: bool | None = None
+    """Whether a scheduler has sent a heartbeat lately; None without Airflow's database."""
 
 
 UNKNOWN: Final = Surroundings()
 """Neither Airflow nor the engine was asked."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Orchestration:
-    """What Airflow has answered."""
-
-    types: Mapping[str, str | None]
-    """The type of each connection; None for one that does not exist."""
-    paused: Mapping[str, bool] | None
-    """Whether a DAG is paused, by id, of those that Airflow knows; None without its database."""
-    scheduler_alive: bool | None
-    """Whether a scheduler has sent a heartbeat lately; None without its database."""
 
 
 def look_around(settings: Settings, airflow: Mapping[str, str] | None = None) -> Surroundings:
@@ -88,17 +81,10 @@ def look_around(settings: Settings, airflow: Mapping[str, str] | None = None) ->
         airflow: Environment variables that say which Airflow to ask, besides this process's; None
             to ask none. Asking takes seconds.
     """
-    answer = None
+    found = UNKNOWN
     if airflow is not None and is_configured({**os.environ, **airflow}):
-        answer = ask_airflow(airflow, sorted(settings.pipelines))
-    return surroundings(settings.spark, answer)
-
-
-def surroundings(spark: SparkSettings, answer: Orchestration | None) -> Surroundings:
-    """The same, with what Airflow has answered; None when it did not, or was not asked."""
-    known = ((answer and answer.paused) or {}).items()
-    paused = [dag_id for dag_id, is_paused in known if is_paused]
-    return Surroundings(paused=paused, engine_error=engine_error(spark))
+        found = ask_airflow(airflow, sorted(settings.pipelines))
+    return replace(found, engine_error=engine_error(settings.spark))
 
 
 def engine_error(spark: SparkSettings) -> ErrorView | None:
@@ -132,8 +118,8 @@ def is_configured(environ: Mapping[str, str]) -> bool:
     return bool(home) or (Path.home() / "airflow" / "airflow.cfg").is_file()
 
 
-def ask_airflow(environ: Mapping[str, str], pipelines: Sequence[str]) -> Orchestration | None:
-    """Ask the Airflow that is configured here; None when it does not answer.
+def ask_airflow(environ: Mapping[str, str], pipelines: Sequence[str]) -> Surroundings:
+    """Ask the Airflow that is configured here; nothing is known when it does not answer.
 
     Args:
         environ: Environment variables that say which Airflow it is, besides this process's.
@@ -148,6 +134,6 @@ def ask_airflow(environ: Mapping[str, str], pipelines: Sequence[str]) -> Orchest
             check=True,
             env={**os.environ, **environ},
         )
-        return Orchestration(**json.loads(answer.stdout.splitlines()[-1]))
+        return Surroundings(**json.loads(answer.stdout.splitlines()[-1]))
     except (subprocess.SubprocessError, OSError, ValueError, IndexError):
-        return None
+        return UNKNOWN

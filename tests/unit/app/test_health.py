@@ -27,7 +27,7 @@ SOUND = PipelineState(
     kafka=kafka((0, 0)),
 )
 BEFORE = SOUND.overdue_before
-PAUSED = Surroundings(paused=["first"])
+PAUSED = Surroundings(paused={"first": True})
 LOST = {"known": known(1, 0), "kafka": kafka((4, 9), (0, 9))}
 """The first of two partitions is blocked."""
 ONE = {"kafka": kafka((0, 1)), "due_until": {P0: None}}

@@ -92,7 +92,7 @@ def test_a_loss_is_to_be_planned_before_it_can_be_accepted() -> None:
 def test_without_an_answer_from_kafka_the_health_is_a_failure_or_unknown() -> None:
     """Whatever the ledger knows: what is blocked or lost shows only in Kafka's answer."""
     error = ErrorView.of(KafkaUnavailableError("no answer", next_step="start it"))
-    paused = Surroundings(paused=["first"])
+    paused = Surroundings(paused={"first": True})
     for state, read, health in (
         (known(9), NOW, Health.UNKNOWN),
         (known(9), replace(NOW, surroundings=paused), Health.UNKNOWN),

@@ -13,7 +13,7 @@ from tally.status.doctor.diagnosis import Diagnosis
 from tally.status.health import Health
 from tally.status.state import PipelineState
 from tally.status.status import status_of
-from tally.status.surroundings import Orchestration, is_configured
+from tally.status.surroundings import UNKNOWN, Surroundings, is_configured
 
 OK, WARN, FAIL, SKIP = Health.OK, Health.WARN, Health.FAIL, Health.SKIP
 SNAPSHOT = kafka((0, 0))
@@ -124,12 +124,12 @@ def test_another_cluster_and_a_re_created_topic_are_found() -> None:
 def test_airflow_needs_a_scheduler_the_dags_and_a_connection_to_spark() -> None:
     """Each is named by itself; without the connection Airflow would submit to YARN."""
     spark = {"tally_spark": "spark", "tally_mysql": None, "tally_kafka": None}
-    runs = Orchestration(types=spark, paused={"first": True}, scheduler_alive=True)
-    stands = Orchestration(types={}, paused={}, scheduler_alive=False)
-    unknown = Orchestration(types={}, paused=None, scheduler_alive=None)
+    runs = Surroundings(types=spark, paused={"first": True}, scheduler_alive=True)
+    stands = Surroundings(types={}, paused={}, scheduler_alive=False)
+    unknown = Surroundings(types={}, paused=None, scheduler_alive=None)
     checks = ("connections", "tally_spark", "scheduler", "dags")
     for answer, healths in (
-        (None, (WARN, None, None, None)),
+        (UNKNOWN, (WARN, None, None, None)),
         (runs, (None, OK, OK, OK)),
         (stands, (None, FAIL, WARN, WARN)),
         (unknown, (None, FAIL, SKIP, None)),

@@ -36,7 +36,7 @@ def is_paused(dag_id: str) -> bool:
 
 def surroundings_now(settings: Settings) -> Surroundings:
     """What is known of Airflow and of the engine."""
-    paused = DagModel.get_paused_dag_ids(list(settings.pipelines))
+    paused = dict.fromkeys(DagModel.get_paused_dag_ids(list(settings.pipelines)), True)
     return Surroundings(paused=paused, engine_error=engine_error(settings.spark))
 
 

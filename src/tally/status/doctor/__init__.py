@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ from tally.status.doctor import diagnosis, machine, servers
 from tally.status.doctor.diagnosis import Diagnosis, fail, ok, skip
 from tally.status.health import Health
 from tally.status.status import Statuses, StatusView
-from tally.status.surroundings import ask_airflow, is_configured, surroundings
+from tally.status.surroundings import UNKNOWN, ask_airflow, engine_error, is_configured
 
 CONFIG: Final = "config.valid"
 NEEDED: Final = frozenset({"mysql.reachable", "mysql.tables", "kafka.reachable"})
@@ -54,16 +55,17 @@ def _examine_all(
             failed |= {found.check} if found.health is Health.FAIL else set()
             yield found
     yield from machine.check_engine(settings)
-    answer = None
+    around = UNKNOWN
     if is_configured({**os.environ, **airflow}):
-        answer = ask_airflow(airflow, pipelines)
-        yield from machine.check_airflow(answer, pipelines)
+        around = ask_airflow(airflow, pipelines)
+        yield from machine.check_airflow(around, pipelines)
     else:
         yield machine.no_airflow()
     if NEEDED & failed:
         yield skip("pipeline.*", "first what has failed above")
         return
-    statuses = Statuses(ctx=ctx, surroundings=surroundings(settings.spark, answer))
+    around = replace(around, engine_error=engine_error(settings.spark))
+    statuses = Statuses(ctx=ctx, surroundings=around)
     for name in pipelines:
         try:
             yield diagnosis_of(statuses.of(name))

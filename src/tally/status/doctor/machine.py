@@ -12,7 +12,7 @@ from tally.config.settings import Settings
 from tally.errors import JarsMissingError, TallyError
 from tally.spark.java import java
 from tally.status.doctor.diagnosis import Diagnosis, fail, judged, ok, refused, skip, warn
-from tally.status.surroundings import CONNECTIONS, Orchestration
+from tally.status.surroundings import CONNECTIONS, Surroundings
 
 COMMAND: Final = "tally"
 OWN: Final = frozenset({"kafka-tally", "kafka-tally-local"})
@@ -147,14 +147,14 @@ def _installed(package: str) -> str | None:
         return None
 
 
-def check_airflow(answer: Orchestration | None, pipelines: Sequence[str]) -> Iterator[Diagnosis]:
+def check_airflow(answer: Surroundings, pipelines: Sequence[str]) -> Iterator[Diagnosis]:
     """Whether the DAGs are there, find their connections, and are started.
 
     Args:
-        answer: What Airflow has answered; None when it did not.
+        answer: What Airflow has answered.
         pipelines: The pipelines.
     """
-    if answer is None:
+    if answer.types is None:
         yield warn(
             "airflow.connections",
             "Airflow could not be asked for its connections",
