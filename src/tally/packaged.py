@@ -10,8 +10,7 @@ from tally.errors import UsageError
 JOB: Final = "jobs/count_errors.py"
 """The file that Airflow hands to spark-submit, beside the folders ``dags`` and ``plugins``."""
 AIRFLOW_FILES: Final = ("dags/tally_pipelines.py", "plugins/tally_plugin.py", JOB)
-"""DAG file, plugin and Spark entry point: in a checkout they lie at its root, and in an installed
-package below ``files``."""
+"""DAG file, plugin, Spark entry point: at a checkout's root, or below ``files`` of the package."""
 
 
 def packaged(name: str, *, below: str = "") -> Path:

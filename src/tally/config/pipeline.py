@@ -139,8 +139,7 @@ class Pipeline(Section):
     """Rows of minutes and labels that the records of one minute may give. With more the batch stops
     before anything is written."""
     measure: Measure = "count"
-    """`count`: lines. `bytes`: beside them the sum of the lengths of their values, in the column
-    `log_bytes`."""
+    """`count`: lines. `bytes`: also the sum of their values' lengths, in the column `log_bytes`."""
     result_table: Annotated[str, AfterValidator(names.check_result_table)] | None = None
     """Table of the counts; the pipeline's name when not set."""
     # All of a range may fall into one minute, which the ledger counts in an INT of MySQL.

@@ -136,8 +136,7 @@ class PipelineState:
     kafka_error: ErrorView | None = None
     """Why Kafka did not answer; None when it has, or was not asked."""
     due_until: _Offsets = field(default_factory=dict)
-    """By the timestamps of records, the first offset that is not due, of partitions that wait; None
-    when all are."""
+    """By records' timestamps the first offset not due, of partitions that wait; None if all are."""
     overdue_until: _Offsets = field(default_factory=dict)
     """The same of what is overdue, of partitions in which something is due."""
     are_ahead: bool = False
