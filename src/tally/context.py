@@ -126,7 +126,7 @@ OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
 def shared(open_session: OpenSession) -> Iterator[OpenSession]:
     """What lends one session to all who ask: opened for the first one, stopped at the end.
 
-    After a count that took too long, with which Spark was ended, whoever asks next gets another.
+    After a count that took too long, with which Spark was ended, the next caller gets another.
     """
     with ExitStack() as scope:
         opened: list[SparkSession] = []

@@ -52,7 +52,7 @@ def printable_bytes(value: bytes | None) -> str:
     """Bytes as UTF-8 text; whatever is not UTF-8 or not printable is escaped. A dash for None."""
     if value is None:
         return ABSENT
-    # Backslashes first, so that an escape can be told from the same characters in the record.
+    # Backslashes first, so that an escape differs from the same characters in the record.
     doubled = value.replace(b"\\", b"\\\\")
     return printable(doubled.decode("utf-8", errors="backslashreplace"))
 

@@ -55,7 +55,7 @@ def main(batch_ids: Sequence[int], catch_up_s: float) -> None:
     or TALLY_SECRETS_FILE.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of each connection it closes
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs each connection that it closes
     try:
         settings = load_settings()
         if settings.spark.is_connect:

@@ -1,8 +1,8 @@
 """Files and folders that belong to a process, and what a killed process has left of them.
 
 Each lies in a folder of the user's own. Its name identifies its process: process id, start time,
-and the namespace of the id, as the system reuses an id alone. Whoever makes the next one deletes
-those of processes that have ended.
+and the namespace of the id, as the system reuses an id alone. The process that makes the next one
+deletes those of processes that have ended.
 """
 
 import os

@@ -258,7 +258,7 @@ EMPTY_TOTALS = SegmentTotals(records=0, matched=0, unmatched=0, malformed=0)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartitionSnapshot:
-    """What Kafka said of one partition at one moment."""
+    """What Kafka reported of one partition at one moment."""
 
     earliest: int
     """First offset Kafka still holds."""
@@ -279,7 +279,7 @@ class PartitionSnapshot:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopicSnapshot:
-    """What Kafka said of one topic at one moment."""
+    """What Kafka reported of one topic at one moment."""
 
     topic_id: str
     """Kafka's id of the topic."""
@@ -289,7 +289,7 @@ class TopicSnapshot:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KafkaSnapshot:
-    """What Kafka said of a pipeline's topics at one moment."""
+    """What Kafka reported of a pipeline's topics at one moment."""
 
     cluster_id: str
     """The cluster's id."""
@@ -303,7 +303,7 @@ class KafkaSnapshot:
 
 
 class Record(NamedTuple):
-    """A record in Kafka, as far as it is shown to somebody."""
+    """A record in Kafka, as far as it is shown."""
 
     value: bytes | None
     """Its value; None for one without."""

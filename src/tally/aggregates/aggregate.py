@@ -2,7 +2,7 @@
 
 The window is the minute for every pipeline; labels and measure are configured. They decide how
 Spark groups and what it adds up, and the columns of the result, of the contributions and of the
-folded sums. By which rules lines are counted, the fingerprint tells.
+folded sums. The fingerprint identifies the rules by which lines are counted.
 """
 
 import hashlib

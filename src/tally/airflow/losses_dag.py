@@ -164,7 +164,7 @@ class TallySettleOperator(policies.TallyOperator):
     @policies.final_unless_retryable()
     def _settle(self, context: TaskContext) -> str:
         params, ti = context["params"], context["ti"]
-        if params["decision"] != ASK:  # by whoever has triggered the run
+        if params["decision"] != ASK:  # by the user who has triggered the run
             accept, reason = params["decision"] == "accept", params["reason"]
             user = context["dag_run"].triggering_user_name
             again = "trigger the DAG again, with a reason"

@@ -139,7 +139,7 @@ def tally_dag(
         doc_md: The DAG's documentation.
         config: The configuration file.
         schedule: A cron expression. Without one it runs by hand alone, and is not paused at first:
-            its runs would wait for somebody who unpauses it, and by itself it does nothing.
+            its runs would wait until an operator unpauses it, and by itself it does nothing.
         task_timeout: One attempt of a task that has no timeout of its own; that of ``plan`` when
             None.
         options: As :class:`airflow.sdk.DAG` takes them.

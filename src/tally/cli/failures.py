@@ -99,7 +99,7 @@ def _misused(error: click.ClickException, output: Output) -> int:
 
 
 def _unwritten(error: OSError, output: Output) -> int:
-    """An error of the operating system that nobody has translated."""
+    """An error of the operating system that no layer has translated."""
     if isinstance(error, BrokenPipeError):
         _forget_stdout()
         return EXIT_PIPE_CLOSED

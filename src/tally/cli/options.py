@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BATCHES: Final = 20
 """The latest batches of each pipeline that are offered."""
 PATIENCE_S: Final = 2
-"""Seconds to wait for the ledger: somebody waits at a prompt."""
+"""Seconds to wait for the ledger: a user waits at a prompt."""
 
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]

@@ -95,7 +95,7 @@ class Output:
             click.echo(json.dumps(document(value), indent=2))
 
     def line(self, text: str = "") -> None:
-        """A line of the result, for people."""
+        """A line of the result, as text."""
         self._write([_safe(text)])
 
     def labelled(self, health: str, text: str, next_step: str = "", indent: int = 6) -> None:
@@ -143,7 +143,7 @@ class Output:
         numbers: Sequence[str] = (),
         texts: Sequence[str] = (),
     ) -> None:
-        """A table of the result, for people.
+        """A table of the result, as text.
 
         Args:
             headers: One for each column.

@@ -38,7 +38,7 @@ ROWS_SUFFIX: Final = "_rows"
 FILES_SUFFIX: Final = "_files"
 """Of the view of the files that hold the lines, behind the name of the result table."""
 RIGHTS: Final = ("select", "insert", "update", "delete")
-"""What whoever counts must be allowed on a table."""
+"""The rights on a table that counting needs."""
 PROCEDURE_SUFFIX: Final = "_keep"
 """Of the stored procedure that writes the lines, behind the name of their view."""
 _OWN_TABLE_MAX = 64 - len(CONTRIBUTIONS_SUFFIX)

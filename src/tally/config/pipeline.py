@@ -303,7 +303,7 @@ class Pipeline(Section):
 
     @property
     def line_rights(self) -> Mapping[str, Sequence[str]]:
-        """The tables of kept lines, and the rights on each that whoever counts must have."""
+        """The tables of kept lines, and the rights on each that counting needs."""
         if self.rows_view is None:
             return {}
         rights: dict[str, Sequence[str]] = {self.rows_view + names.SETS_SUFFIX: names.RIGHTS}

@@ -1,7 +1,7 @@
 """The whole configuration.
 
-A pipeline whose keys are wrong is disabled by itself: the others are there, and whoever asks for it
-gets its mistakes.
+A pipeline whose keys are wrong is disabled by itself: the others are there, and a caller that asks
+for it gets its mistakes.
 """
 
 from collections.abc import Mapping, Sequence

@@ -26,7 +26,7 @@ def check_understood(ctx: Context, batch: Batch, counts: Counts) -> None:
 
     Records that begin no line, where the pipeline leaves them out, say nothing about the others;
     but if there are no others, the line format is wrong, or the lines have changed: nothing else
-    would tell, so it stops whatever the rule has proven.
+    would show it, so it stops whatever the rule has proven.
 
     A rule has proven itself when batches under it that were within ``max_malformed_ratio`` have
     read a thousand records; from then on a larger share is a warning of the pipeline's health, as

@@ -192,7 +192,7 @@ def _ask_kafka(ctx: Context, pipeline: Pipeline) -> _Facts:
 def _counted_before(ctx: Context, pipeline: Pipeline, new: Sequence[str]) -> frozenset[str]:
     """New topics of which this ledger has mirrored offsets: it was restored since.
 
-    Whoever may not read the group is not warned.
+    Without the right to read the group there is no warning.
     """
     if not new:
         return frozenset()

@@ -61,7 +61,7 @@ class Delivery:
     def show(self) -> None:
         """Show what committed batches have delivered, and take away what was replaced.
 
-        Safe at any time, by several processes at once: whoever plans or audits next does it when a
+        Safe at any time, by several processes at once: the next plan or audit does it when a
         process is killed between its commit and this.
 
         Raises:
@@ -84,7 +84,7 @@ class LineWriter(ABC):
 
     Args:
         place: The set, which is open.
-        seal: Says that it has all of its lines, so many.
+        seal: Records that it has all of its lines, and how many.
     """
 
     lines_at_once: ClassVar[int]
@@ -129,7 +129,7 @@ class LineWriter(ABC):
         try:
             yield
         except Exception:
-            with suppress(TallyError):  # the first error is the one to be told
+            with suppress(TallyError):  # the first error is the one to report
                 self.discard()
             raise
 

@@ -1,7 +1,7 @@
 """Lines as Parquet files, one for each set, in a folder of any file system that PyArrow knows.
 
 A file is complete before its set is sealed, is never written to again, and has the name of its
-set: so whoever is late writes a file that nobody knows. Which files are live is known by the view,
+set: so a late writer writes a file without an entry. Which files are live is known by the view,
 and by a list beside the files that follows it.
 """
 
@@ -88,10 +88,10 @@ class FileSets(SetStore):
         return _VIEW.format(view=self.view, sets=self.sets, url=self.url)
 
     def lacks(self, tx: Transaction) -> str:  # noqa: ARG002
-        """The file by which the folder says whose it is, when there is none.
+        """The file that names the owner of the folder, when there is none.
 
         Raises:
-            ConfigError: It says that it is another's.
+            ConfigError: It names another owner.
         """
         with opened(self.url) as folder:
             told = folder.read(_OWNER)
@@ -116,7 +116,7 @@ class FileSets(SetStore):
         return self.sets in there and not there[self.sets][1].endswith(f", {self.url}")
 
     def prepare_else(self, tx: Transaction, kept: Sequence[SetPlace] | None) -> None:
-        """Create the folder, with a file that says whose it is."""
+        """Create the folder, with a file that names its owner."""
         is_lacking = self.lacks(tx)
         with opened(self.url) as folder:
             if not is_lacking:

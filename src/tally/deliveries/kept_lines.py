@@ -1,7 +1,7 @@
 """Kept lines: each counted line is a row or in a file, exactly once, beside the sums.
 
 A batch is committed in the ledger first; its lines, which are all safe by then, are shown next.
-Whoever runs or audits the pipeline afterwards does it when this one is killed in between.
+The next run or audit of the pipeline does it when this process is killed in between.
 """
 
 import logging
@@ -91,7 +91,7 @@ class Verdict(StrEnum):
 
 
 def verdict(waiting: SetPlace, segment: line_sets.Standing | None) -> Verdict:
-    """What becomes of a set, by what the ledger says of its segment.
+    """What becomes of a set, by what the ledger has of its segment.
 
     A set whose attempt may still commit waits. An attempt that was claimed after it never lets it,
     and a later attempt than the newest one is of a ledger that was restored since.
@@ -169,12 +169,12 @@ class KeptLines(Delivery):
         done |= {s for s in committed if s in known and known[s].state is SegmentState.SUPERSEDED}
         if done:
             ctx.database.run(lambda tx: line_sets.clear_outbox(tx, sorted(done)))
-        # Nobody sees these rows, and the next call tries again.
+        # No reader sees these rows, and the next call tries again.
         with _errors_logged("dropped_rows_not_deleted", view=store.view):
             store.delete_dropped()
 
     def _is_recorded(self) -> bool:
-        """Whether it keeps its lines where the ledger says; otherwise the plan tells why not."""
+        """Whether it keeps its lines where the ledger says; otherwise the plan gives the reason."""
         with self.ctx.database.transaction(read_only=True) as tx:
             tables = find_tables(tx, self.pipeline.name)
         return tables is None or tables.rows_view == self.pipeline.rows_view
@@ -188,7 +188,7 @@ class KeptLines(Delivery):
         """Every segment whose rows are not the lines that it has counted, by minute.
 
         Of folded segments only the sum of all minutes is known. There is no common snapshot of two
-        servers, so what differs is looked at again, a little later.
+        servers, so what differs is read again a little later.
         """
         ctx, store = self.ctx, self.store
         self.show()
@@ -238,7 +238,7 @@ class KeptLines(Delivery):
 
 @contextmanager
 def _errors_logged(event: str, **where: str) -> Iterator[None]:
-    """Log an error as a warning: somebody tries it again later."""
+    """Log an error as a warning: a later call tries it again."""
     try:
         yield
     except TallyError as error:

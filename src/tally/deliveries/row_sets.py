@@ -29,7 +29,7 @@ _KEPT: Final = """
         key rows_by_key (key_digest)
     ) engine = InnoDB default character set utf8mb4
 """
-# Whoever reads it needs no more rights than on the tables.
+# A reader needs no more rights than on the tables.
 _VIEW: Final = """
     create or replace sql security invoker view `{view}` as
     select s.topic, s.topic_id, s.partition_id, r.record_offset, r.log_time, r.value, s.segment_id,

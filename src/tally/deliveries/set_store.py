@@ -1,6 +1,6 @@
 """The life of a set of kept lines: every statement about it on the server of the lines.
 
-A Spark task writes the lines of its segment as one *set*, which nobody else ever writes to. A set
+A Spark task writes the lines of its segment as one *set*, which no other task ever writes to. A set
 is ``open`` while its task writes, ``sealed`` when all of its lines are there, ``live`` when the
 ledger's segment has been committed with it, and ``dropped`` when it is not, or no longer, part of
 the result. A state only moves forward. Readers use a view, which knows the live sets; so they see
@@ -32,7 +32,7 @@ _ASKED_AT_ONCE: Final = 1_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptSet:
-    """What is found of a set when it is looked at."""
+    """The state of a set as it was found."""
 
     place: SetPlace
     """The set."""
@@ -108,7 +108,7 @@ class SetStore(SetTables):
                 )
             place = SetPlace(
                 # Random: numbers in order are given again by a server that was restored, and
-                # whoever has written to such a set before would write to the new one.
+                # an earlier writer of such a set would write to the new one.
                 set_id=secrets.randbits(62),
                 segment_id=segment.segment_id,
                 batch_id=batch.batch_id,
@@ -201,8 +201,8 @@ class SetStore(SetTables):
     def publish(self, live: Sequence[int], dropped: Sequence[int]) -> None:
         """Show sealed sets to readers and take others away, all at once.
 
-        A set that becomes live replaces those that were live in its range. Whoever comes late with
-        an older decision of the ledger changes nothing.
+        A set that becomes live replaces those that were live in its range. A caller that is late
+        with an older decision of the ledger changes nothing.
 
         Args:
             live: Sets of segments in the result.

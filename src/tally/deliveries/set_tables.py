@@ -85,7 +85,7 @@ class SetTables(ABC):
     """The ledger that decides which lines are shown."""
 
     noun: ClassVar[str]
-    """What the comment of the tables says that they have."""
+    """What the tables have, according to their comment."""
     remedy: ClassVar[str]
     """What to do when :meth:`lacks` names something."""
 
@@ -203,7 +203,7 @@ class SetTables(ABC):
             for statement in self.tables().values():
                 tx.execute(statement)
             tx.execute(self.view_statement())
-            # Last, as it says that all else is there.
+            # Last, as it shows that all else is there.
             tx.execute(f"alter table `{self.sets}` comment = '{comment}'")
 
     def _places(self, tx: Transaction, which: str, values: Sequence[Any] = ()) -> list[SetPlace]:

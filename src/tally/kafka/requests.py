@@ -42,7 +42,7 @@ A second refusal cannot be waited for: librdkafka reports the same error once in
 """
 
 LOOK_S = 0.2
-"""Seconds between two looks at the connections while an answer is waited for."""
+"""Seconds between two checks of the connections during the wait for an answer."""
 
 
 @dataclass(slots=True)

@@ -44,7 +44,7 @@ class Requester:
     run_id: str | None = None
     """Airflow's run id, or another id that a repeated request has in common; None without one."""
     scheduled_at: datetime | None = None
-    """When the schedule asked, with its zone; None when somebody else did."""
+    """When the schedule requested it, with its zone; None when it was requested otherwise."""
 
 
 def find_batch(tx: Transaction, batch_id: int, *, lock: bool = False) -> Batch:

@@ -79,7 +79,7 @@ def decide_losses(
         decided = tx.execute(
             "update lost_range set state = %s, decided_at = %s, decided_by = %s, reason = %s"
             " where lost_range_id = %s and state = 'open' and cause = %s and from_offset = %s"
-            # Whoever left it open meanwhile has decided, too.
+            # A concurrent decision to leave it open counts, too.
             " and until_offset = %s and decided_at <=> %s",
             (*decision, loss.lost_range_id, loss.cause, first, until, loss.decided_at),
         )

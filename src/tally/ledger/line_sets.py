@@ -19,7 +19,7 @@ from tally.mysql.transactions import Transaction
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:
-    """What the ledger says of a segment and of the batch that it belongs to."""
+    """What the ledger has of a segment and of the batch that it belongs to."""
 
     state: SegmentState
     """The segment's state."""
@@ -118,7 +118,7 @@ def record_line_set(
 
 
 def standings(tx: Transaction, segment_ids: Sequence[int]) -> dict[int, Standing]:
-    """What the ledger says of segments, by key; those that it does not know are left out."""
+    """What the ledger has of segments, by key; those that it does not know are left out."""
     if not segment_ids:
         return {}
     found = tx.rows(

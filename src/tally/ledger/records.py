@@ -25,7 +25,7 @@ from tally.mysql.transactions import Parameters, Transaction
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchRecord(BatchPlan):
-    """Everything that the ledger says of a batch; all times are UTC."""
+    """Everything that the ledger has of a batch; all times are UTC."""
 
     planned_version: str
     """Version of the code that planned it."""
@@ -34,7 +34,7 @@ class BatchRecord(BatchPlan):
     run_id: str | None
     """Airflow's run id, when Airflow asked; otherwise of a replay an id of the call."""
     scheduled_at: datetime | None
-    """When the schedule asked for it; None when somebody else did."""
+    """When the schedule requested it; None when it was requested otherwise."""
     claimed_at: datetime | None
     """When the newest attempt began."""
     claimed_by: str | None
@@ -230,7 +230,7 @@ def last_committed(tx: Transaction, pipeline: str) -> BatchRecord | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SegmentRecord(Segment):
-    """Everything that the ledger says of a segment."""
+    """Everything that the ledger has of a segment."""
 
     batch_id: int
     """The batch it belongs to."""

@@ -22,7 +22,7 @@ from tally.planning.replay import ReplayPlan, join_ranges
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayRecord:
-    """Everything that the ledger says of a replay; all times are UTC."""
+    """Everything that the ledger has of a replay; all times are UTC."""
 
     replay_id: int
     """The ledger's key."""

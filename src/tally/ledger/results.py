@@ -181,7 +181,7 @@ def marks(
 
 
 def _special_batches(tx: Transaction, pipeline: str, fingerprint: str) -> list[int]:
-    """The batches that are replays or under other rules; of many some more than are looked at."""
+    """The batches that are replays or under other rules; of many some more than are read."""
     limit = f"limit {MARKED_BATCHES_MAX + 1:d}"
     return tx.scalars(
         "(select batch_id from batch"

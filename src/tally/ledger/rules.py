@@ -14,7 +14,7 @@ from tally.mysql.transactions import Transaction
 # Recent enough to describe the pipeline as it is now, and many enough for a quiet pipeline.
 RECENT_PLANS: Final = 20
 TURNS_MIN: Final = 3
-"""So many changes of the rules in the latest plans are more than somebody's correction."""
+"""So many changes of the rules in the latest plans are more than a correction."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +108,7 @@ def first_recent(tx: Transaction, pipeline: str) -> int:
     """The first batch of the latest twenty plans.
 
     A plan is one transaction, so its batches have one ``planned_at``. It has at most one of each
-    partition, which limits what is looked at.
+    partition, which limits what is read.
     """
     partitions = tx.scalar(
         "select count(*) from topic_incarnation"

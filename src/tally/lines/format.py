@@ -50,7 +50,7 @@ class Accepted(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LineOptions:
-    """What stands before a line, what it may lack, and odd spellings.
+    """What stands before a line, what it may lack, and unusual spellings.
 
     Each is off unless it is set, and part of the fingerprint then.
     """
@@ -135,7 +135,7 @@ class LineFormat:
     levels: tuple[str, ...] = ()
     """All levels that the producer prints, where it alone decides; empty where any may stand."""
     options: LineOptions = NO_OPTIONS
-    """What may stand before a line, what it may lack, and odd spellings."""
+    """What may stand before a line, what it may lack, and unusual spellings."""
 
     def __post_init__(self) -> None:
         if (self.pattern and self.is_json) or (self.is_fixed and self.time_format):
@@ -192,7 +192,7 @@ class LineFormat:
     def last_time_name(self) -> str:
         """The group of the time that ends last, so that an offset stands behind it.
 
-        The clock where the date is looked ahead for, which does not tell their order. Only for a
+        The clock where the date is looked ahead for, which does not show their order. Only for a
         pattern with a time.
         """
         pattern = self.parsed_pattern

@@ -84,7 +84,7 @@ def parse_line_format(value: object, *, key: str) -> LineFormat:
 
 
 def parse_options(table: Mapping[Any, object]) -> LineOptions:
-    """The options in a line format's table; its other keys are not looked at.
+    """The options in a line format's table; its other keys are ignored.
 
     Raises:
         ValueError: One is not valid. The message begins with its name.

@@ -4,8 +4,8 @@ Spark counts with Java's regular expressions, the configuration is checked with 
 construct that the two read differently is refused, one that differs only in spelling is translated
 (``(?P<time>…)`` and ``(?<time>…)``, ``$``, ``\b``). So what passes here means the same there.
 
-Some repeats are refused too, since one odd line could keep a backtracking matcher busy for hours or
-overflow Java's stack: see :func:`_check_repeat` and :mod:`tally.lines.backtracking`.
+Some repeats are refused too, since one unusual line could keep a backtracking matcher busy for
+hours or overflow Java's stack: see :func:`_check_repeat` and :mod:`tally.lines.backtracking`.
 """
 
 import functools

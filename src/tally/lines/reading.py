@@ -14,7 +14,7 @@ _USUAL = str.maketrans(dict.fromkeys(BLANKS, " "))
 
 
 def level_of(line_format: LineFormat, value: bytes) -> str | None:
-    """The level of a record, as the configuration names it; None where nothing tells it."""
+    """The level of a record, as the configuration names it; None where the line has none."""
     if line_format.is_fixed:
         word = re.match(_FIXED, line_format.options.line_of(value))
         return word[1].decode("utf-8", "replace") if word else None

@@ -179,8 +179,8 @@ def parse_time_format(text: str) -> TimeFormat:
 
     Raises:
         ValueError: The format uses letters outside the vocabulary, names a field twice, does not
-            fix the minute, or has a field whose end cannot be told. The message is a clause that
-            follows the format's name.
+            fix the minute, or has a field whose end cannot be determined. The message is a clause
+            that follows the format's name.
     """
     if text in EPOCHS:
         return TimeFormat(text=text, parts=(), width=0, per_second=EPOCHS[text])

@@ -45,7 +45,7 @@ OFFSET: Final = (
 else of the clock the time format leaves out, then the offset, its group."""
 
 OFFSET_CHARS: Final = 64
-"""How much of a line is looked at behind its time."""
+"""How much of a line is read behind its time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +91,7 @@ def with_year(line_format: LineFormat, rule: TimeRule) -> TimeRule:
 def continuation_reasons(line_format: LineFormat, rule: TimeRule) -> tuple[MalformedReason, ...]:
     """What is wrong with a record that begins no line, such as one of a stack trace.
 
-    Empty where nothing tells: the fixed layout has its time alone to tell where a line begins.
+    Empty where nothing else shows it: in the fixed layout only the time marks where a line begins.
     """
     if line_format.is_fixed:
         return () if rule.from_record else (MalformedReason.EMPTY_VALUE, MalformedReason.NO_TIME)

@@ -297,7 +297,7 @@ class Database:
     def run_between_readers(self, work: Callable[[Transaction], None]) -> None:
         """Run DDL that can be run again, with short waits for tables that others read.
 
-        Whoever waits for the metadata of a table holds up all who come after it.
+        A session that waits for the metadata of a table holds up all sessions after it.
 
         Raises:
             TransactionRetryError: A table was not free for a moment in two minutes.

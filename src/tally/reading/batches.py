@@ -106,7 +106,7 @@ def run_batches(
         dag_id: The run's DAG.
         run_id: The run.
         replay_id: The replay that the run has recorded: then all of its batches are meant, also
-            those that were replanned for nobody's run.
+            those that were replanned without a run.
 
     Raises:
         MySQLUnavailableError: The server did not answer.

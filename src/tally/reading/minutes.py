@@ -104,7 +104,7 @@ def minutes(
     Args:
         ctx: What is needed from outside.
         name: The pipeline.
-        span: How much of it, up to its latest minute or to ``last``; not looked at with ``first``.
+        span: How much of it, up to its latest minute or to ``last``; ignored with ``first``.
         first: The first minute, on the lines' own clock.
         last: The last minute, itself included; when None the latest of the result that is not dated
             ahead (:data:`AHEAD_MAX`).

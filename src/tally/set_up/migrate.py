@@ -47,7 +47,7 @@ def migrate(database: Database, settings: Settings) -> list[str]:
 def prepare(database: Database, settings: Settings) -> list[str]:
     """The part of :func:`migrate` after ``sql/``: what the configured pipelines need.
 
-    The caller holds the migrators' lock, or prepares pipelines that nobody else does.
+    The caller holds the migrators' lock, or prepares pipelines that no other process prepares.
     """
 
     def work(name: str) -> list[str]:

@@ -73,7 +73,7 @@ class SparkReader:
     fetch: Callable[[DataFrame, Sequence[OffsetRange]], Iterator[Row]] = collect
     """Brings rows to the driver as they arrive, with Spark's errors as ours."""
     on_read: OnRead | None = None
-    """Told from another thread how far a read is."""
+    """Called from another thread with the progress of a read."""
 
     @contextmanager
     def count(self, request: CountRequest) -> Iterator[Counts]:

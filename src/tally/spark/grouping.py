@@ -85,7 +85,7 @@ class Grouping:
     ) -> DataFrame:
         """The groups of :meth:`Grouping.counts`, within each Spark task and without an exchange.
 
-        Several rows may be of one minute: whoever reads them adds them up. The last row of each
+        Several rows may be of one minute: the reader adds them up. The last row of each
         task shows that these are all (:func:`tally.spark.task_groups.with_end`).
 
         Args:

@@ -19,7 +19,7 @@ from tally.leftovers import new_folder
 
 OLDEST: Final = 17
 JAVA_ENVIRONMENT: Final = {"LC_ALL": "C.UTF-8"}
-"""Java encodes file names as the locale says: in the C locale it finds no folder with an umlaut."""
+"""Java encodes file names by the locale: in the C locale it finds no folder with an umlaut."""
 LOOPBACK: Final = "127.0.0.1"
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 LOCAL_DIR: Final = "spark.local.dir"

@@ -122,7 +122,7 @@ class Line(ABC):
         """Whether no other value of a field reads like this text.
 
         No byte was replaced, no blank exchanged, and the text ends before the head does. Of a
-        longer record only the head is looked at: a field at its end may go on.
+        longer record only the head is read: a field at its end may go on.
         """
         value, length, options = self.value, F.octet_length(text), self.line_format.options
         tail = F.substring(value, F.lit(HEAD_BYTES + 1) - length, length)
@@ -193,7 +193,7 @@ class Line(ABC):
             return F.lit(False)
         reasons = continuation_reasons(self.line_format, self.reader.rule)
         begins_no_line = self._reason.isin(*reasons)
-        # Of the others nothing is looked at.
+        # Nothing of the others is read.
         looks_whole = F.when(begins_no_line, self.value.cast("string").rlike(BEGINS_A_LINE))
         return F.coalesce(begins_no_line & ~looks_whole, F.lit(False))
 

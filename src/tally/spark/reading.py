@@ -238,7 +238,7 @@ def deadline(session: SparkSession, seconds: float) -> Iterator[None]:
 
     A JVM that this process has started is killed: it may not end otherwise. On a Spark Connect
     server the session's operations are cancelled. Where a JVM has started this process, as
-    spark-submit does, there is no deadline here: that is for whoever has started it.
+    spark-submit does, there is no deadline here: that is for the caller that has started it.
 
     Raises:
         CountTimeoutError: The time was over before the block had ended.
@@ -280,5 +280,5 @@ def deadline(session: SparkSession, seconds: float) -> Iterator[None]:
     finally:
         timer.cancel()
         timer.join()  # a JVM that is being killed is dead afterwards
-    if passed.is_set():  # all may have been read, but nobody knows
+    if passed.is_set():  # all may have been read, but that is not known
         raise error

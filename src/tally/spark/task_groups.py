@@ -32,7 +32,7 @@ END: Final = "records"
 def with_end(
     batches: Iterable[pa.RecordBatch], *, schema: pa.Schema, step: Step = iter
 ) -> Iterator[pa.RecordBatch]:
-    """A step of a task, whose output tells the next step that it is whole.
+    """A step of a task, whose output shows the next step that it is complete.
 
     The end of a Python worker's input does not say that all of it came. When the JVM's side of the
     task fails or is killed, the worker sees an end like any other, goes on, and could commit a part

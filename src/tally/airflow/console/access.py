@@ -16,7 +16,7 @@ SIGNED_IN: Final = [Depends(requires_access_view(AccessView.WEBSITE))]
 """Dependencies of a route that shows no pipeline by itself."""
 
 OF_DAG: Final = [Depends(requires_access_dag("GET"))]
-"""Dependencies of a route with ``dag_id``: whoever may read that DAG."""
+"""Dependencies of a route with ``dag_id``: for users who may read that DAG."""
 
 OF_RUN: Final = [Depends(requires_access_dag("GET", DagAccessEntity.XCOM))]
 """Dependencies of a route with ``dag_id`` that shows what a run has handed on."""

@@ -68,7 +68,7 @@ def create_console(config: Path) -> FastAPI:
     limit = RequestLimit(at_a_time=8, queued_max=64)
     # A Kafka that does not answer holds up what asks it, and no page of the ledger.
     of_kafka = RequestLimit(at_a_time=4, queued_max=64)
-    # Whoever asks for metrics has signed in nowhere, and takes no page's thread.
+    # A request for metrics needs no sign-in, and takes no page's thread.
     of_metrics = RequestLimit(at_a_time=2, queued_max=8)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_exception_handler(HTTPException, _turned_away)

@@ -21,7 +21,7 @@ from tally.airflow.console.page import Page, Query, Table
 from tally.clock import Clock
 
 # The pages are shown in a frame of Airflow's own origin; scripts and styles come from there alone,
-# and a script may talk to nobody else.
+# and a script may connect to no other server.
 HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self';"
@@ -35,9 +35,9 @@ HEADERS: Final = {
 RETRY_AFTER_S: Final = 10
 """Seconds after which a refused request may come again, as often as a page renews itself."""
 
-# Where spreadsheets take what follows for a formula, whoever wrote it: at the beginning, also
-# behind what is not seen, in the full width of East Asian keyboards, and behind a semicolon, which
-# begins a cell in many countries. Signs alone are none, and a number is none.
+# Where spreadsheets take what follows for a formula, whatever its source: at the beginning,
+# also behind what is not seen, in the full width of East Asian keyboards, and behind a semicolon,
+# which begins a cell in many countries. Signs alone are none, and a number is none.
 _UNSEEN: Final = r"\s\u200b-\u200f\u2060\ufeff"
 _SIGNS: Final = r"=+\-@\uff1d\uff0b\uff0d\uff20"
 _FORMULA: Final = re.compile(
@@ -138,7 +138,7 @@ def minute_text(moment: datetime) -> str:
 
 
 def cell_text(cell: object) -> str:
-    """A value as a person reads it: ``2026-11-20 14:05:09`` in UTC, ``1,234,567``, ``yes``."""
+    """A value for reading: ``2026-11-20 14:05:09`` in UTC, ``1,234,567``, ``yes``."""
     if cell is None:
         return ""
     if isinstance(cell, bool):

@@ -1,4 +1,4 @@
-"""The endpoint for Prometheus: off by default, and for whoever has the token.
+"""The endpoint for Prometheus: off by default, and only for clients with the token.
 
 A scraper cannot sign in to Airflow. It gets figures of all pipelines, and no line of a log.
 """
@@ -34,7 +34,7 @@ TOKEN_MIN: Final = 16
 
 
 def exposition(config: Path, pool: ConnectionPool, request: Request) -> Response:
-    """All pipelines' figures for whoever has the token, in the format that a scraper accepts.
+    """All pipelines' figures for clients with the token, in the format that a scraper accepts.
 
     Args:
         config: The configuration file.

@@ -30,7 +30,7 @@ class AuditRun:
 
 
 def is_paused(dag_id: str) -> bool:
-    """Whether runs of a DAG wait until somebody unpauses it."""
+    """Whether runs of a DAG wait until it is unpaused."""
     return dag_id in DagModel.get_paused_dag_ids([dag_id])
 
 

@@ -80,7 +80,7 @@ def losses_page(asked: Asked) -> Page:
 
 
 def audit_page(asked: Asked) -> Page:
-    """What the last audits have found, for whoever may see it."""
+    """What the last audits have found, for users who may see it."""
     dag_id = asked.pipeline + AUDIT_SUFFIX
     may_see = may(asked.user, READ_REPORTS, dag_id)
     latest = runs.audits(dag_id, limit=AUDITS) if may_see else []

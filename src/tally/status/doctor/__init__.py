@@ -18,7 +18,7 @@ from tally.status.surroundings import UNKNOWN, ask_airflow, engine_error, is_con
 
 CONFIG: Final = "config.valid"
 NEEDED: Final = frozenset({"mysql.reachable", "mysql.tables", "kafka.reachable"})
-"""Without these nothing can be said of a pipeline."""
+"""Without these no check of a pipeline is possible."""
 
 
 def examine(config: Path, airflow: Mapping[str, str]) -> Iterator[Diagnosis]:

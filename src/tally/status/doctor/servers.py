@@ -51,7 +51,7 @@ _WRITABLE: Final = ("read_only", "super_read_only")
 
 CONSOLE: Final = "console.rights"
 
-# What lets nobody change anything.
+# Grants that allow no change.
 _HARMLESS: Final = frozenset({"USAGE", "SELECT", "SHOW VIEW", "SHOW DATABASES"})
 _GRANT: Final = re.compile(
     r"GRANT (?P<rights>.+?)(?: ON (?P<where>.+?))? TO .+?(?P<further> WITH .*)?", re.IGNORECASE
@@ -208,7 +208,7 @@ def changing(grants: Iterable[str]) -> Iterator[str]:
             yield from (f"the role {role}" for role in rights)
             continue
         yield from (f"{r} on {found['where']}" for r in rights if r.upper() not in _HARMLESS)
-        # Limits of an account let nobody change anything; GRANT OPTION and ADMIN OPTION do.
+        # Limits of an account allow no change; GRANT OPTION and ADMIN OPTION do.
         if "OPTION" in (found["further"] or "").upper():
             yield f"{found['further'].strip().lower()} on {found['where']}"
 
