@@ -147,7 +147,7 @@ def test_a_batch_that_was_replanned_by_a_driver_that_died_is_followed(world: Wor
     assert faster["state"] == replay["state"] == "done"
     dag_id = f"{world.name}_replay"
     of_run = run_batches(world.context(), world.name, dag_id, "r", replay["replay_id"])
-    assert [batch.batch_id for batch in of_run.batches] == [replanned, ours]
+    assert [batch.batch_id for batch in of_run] == [replanned, ours]
     assert world.audit().holds
     # In a ledger that was restored since, the number may be that of another replay.
     world.execute("update replay set run_id = 'another' where pipeline = %s", [world.name])
@@ -240,5 +240,5 @@ def test_runs_whose_ids_differ_in_case_are_two(counted: World) -> None:
     lower = asked("manual__a", "airflow:d:Ann")
     assert len({upper, lower, asked("manual__A", "airflow:d:ann")}) == 3
     assert asked("manual__A", "airflow:d:Ann") == upper
-    batches = run_batches(counted.context(), counted.name, "d", "manual__a").batches
+    batches = run_batches(counted.context(), counted.name, "d", "manual__a")
     assert {batch.replay_id for batch in batches} == {lower}

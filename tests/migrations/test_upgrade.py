@@ -14,7 +14,7 @@ from tally import __version__
 from tally.aggregates.counts import CountRequest, Counts
 from tally.audit.recount import recount
 from tally.errors import SchemaError
-from tally.mysql.migrations import sql_folder
+from tally.packaged import packaged
 from tally.replay.run import run_replay
 from tally.set_up.migrate import migrate, missing
 from tests.minute.test_prune import pruned
@@ -111,7 +111,7 @@ def test_an_old_ledger_keeps_counting_and_gets_labels(old: World) -> None:
 
 def test_the_minor_version_is_the_number_of_the_newest_migration() -> None:
     """So that code can tell from the ledger alone which version it needs."""
-    newest = max(file.name for file in sql_folder().glob("*.sql"))
+    newest = max(file.name for file in packaged("sql").glob("*.sql"))
     assert int(newest[:4]) == int(__version__.split(".")[1])
 
 

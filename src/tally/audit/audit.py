@@ -1,16 +1,15 @@
 """The audit: checks the ledger against itself and the result, and with a recount against Kafka."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tally.audit.recount import Progress, Recount, recount
-from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.deliveries.kept_lines import delivery_of
 from tally.formatting import plural
 from tally.ledger.invariants import CHECKS, Violation, extent
 from tally.ledger.line_sets import check_lines
-from tally.ledger.tables import Tables, tables_to_read
+from tally.ledger.tables import tables_to_read
 from tally.views import ErrorView
 
 
@@ -93,9 +92,11 @@ def audit(
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         tables = tables_to_read(tx, pipeline)
         check_lines(tx, tables, pipeline)
-        violations = list(_check_table(pipeline, tables))
-        violations += [found for check in CHECKS for found in check(tx, name, tables)]
+        violations = [found for check in CHECKS for found in check(tx, name, tables)]
         checked = extent(tx, name, tables)
+    if tables.result != pipeline.table:
+        said = f"{name} counts into {tables.result}, the configuration says otherwise"
+        violations.append(Violation(check="result", where=pipeline.table, detail=said))
     violations += delivery_of(ctx, pipeline).violations()
     again = None
     if with_recount:
@@ -120,27 +121,10 @@ def concluded(
     """
     found = [*violations]
     if again and not again.segments and any(not one.by_other_rules for one in again.not_checkable):
-        found.append(_nothing_recounted(pipeline, again))
+        # What could compare nothing proves nothing, whatever the ledger says.
+        causes = ", ".join(sorted({unchecked.cause for unchecked in again.not_checkable}))
+        said = f"nothing could be compared with Kafka: {causes}"
+        found.append(Violation(check="recount", where=pipeline, detail=said))
     return AuditView(
         pipeline=pipeline, holds=not found, **checked, findings=tuple(found), recount=again
     )
-
-
-def _nothing_recounted(pipeline: str, counted: Recount) -> Violation:
-    """A recount that could compare nothing proves nothing, whatever the ledger says."""
-    causes = ", ".join(sorted({unchecked.cause for unchecked in counted.not_checkable}))
-    return Violation(
-        check="recount",
-        where=pipeline,
-        detail=f"nothing could be compared with Kafka: {causes}",
-    )
-
-
-def _check_table(pipeline: Pipeline, tables: Tables) -> Iterator[Violation]:
-    """The configured result table must be the one that the pipeline counts into."""
-    if tables.result != pipeline.table:
-        yield Violation(
-            check="result",
-            where=pipeline.table,
-            detail=f"{pipeline.name} counts into {tables.result}, the configuration says otherwise",
-        )

@@ -4,19 +4,12 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
+from tally import model
 from tally.aggregates.aggregate import Measure
 from tally.aggregates.counts import DeadLetter
 from tally.ledger.decisions import LossRecord
 from tally.ledger.invariants import Violation
 from tally.ledger.records import SegmentRecord
-from tally.model import (
-    KafkaSnapshot,
-    KnownTopic,
-    LossCause,
-    OffsetRange,
-    SegmentTotals,
-    TopicPartition,
-)
 from tally.planning.serving import topic_of
 
 Key = tuple[str, ...]
@@ -58,7 +51,7 @@ Letters = Mapping[int, Letter]
 
 def differences(
     segment: SegmentRecord,
-    found: SegmentTotals,
+    found: model.SegmentTotals,
     recounted: Rows,
     contributed: Rows,
     measures: Sequence[Measure],
@@ -89,7 +82,7 @@ def differences(
 
 
 def letter_differences(
-    where: OffsetRange, found: Letters, kept: Letters, hint: str
+    where: model.OffsetRange, found: Letters, kept: Letters, hint: str
 ) -> Iterator[Violation]:
     """Every difference between the malformed records of a range and its dead letters.
 
@@ -115,12 +108,14 @@ def not_compared(kept: Letters) -> int:
     return sum(letter.digest is None for letter in kept.values())
 
 
-def held_in_spite_of(losses: Sequence[LossRecord], kafka: KafkaSnapshot) -> Iterator[Violation]:
+def held_in_spite_of(
+    losses: Sequence[LossRecord], kafka: model.KafkaSnapshot
+) -> Iterator[Violation]:
     """Records that were accepted as lost and that Kafka holds: nothing counts them."""
     for loss in losses:
         held = kafka.partition(loss.range.partition)
         topic = kafka.topics.get(loss.range.partition.topic)
-        is_left_out = (loss.state, loss.cause) == ("accepted", LossCause.EXPIRED)
+        is_left_out = (loss.state, loss.cause) == ("accepted", model.LossCause.EXPIRED)
         if not is_left_out or held is None or topic is None or topic.topic_id != loss.topic_id:
             continue
         first = max(loss.range.from_offset, held.earliest)
@@ -135,8 +130,10 @@ def held_in_spite_of(losses: Sequence[LossRecord], kafka: KafkaSnapshot) -> Iter
 
 
 def before_start(
-    known: Mapping[str, KnownTopic], kafka: KafkaSnapshot, segments: Iterable[SegmentRecord]
-) -> list[OffsetRange]:
+    known: Mapping[str, model.KnownTopic],
+    kafka: model.KafkaSnapshot,
+    segments: Iterable[SegmentRecord],
+) -> list[model.OffsetRange]:
     """What Kafka holds before the start offsets and no segment has counted.
 
     Args:
@@ -144,7 +141,7 @@ def before_start(
         kafka: What Kafka says of their topics.
         segments: The live ones, in order of partition and offset.
     """
-    counted: dict[TopicPartition, list[OffsetRange]] = {}
+    counted: dict[model.TopicPartition, list[model.OffsetRange]] = {}
     for segment in segments:
         if segment.is_current:
             counted.setdefault(segment.range.partition, []).append(segment.range)
@@ -155,13 +152,13 @@ def before_start(
             continue
         for number in sorted(topic.positions.keys() & held.partitions.keys()):
             at, start = held.partitions[number].earliest, topic.positions[number].start_offset
-            partition = TopicPartition(topic=name, partition=number)
+            partition = model.TopicPartition(topic=name, partition=number)
             for first, until in [
                 *((r.from_offset, r.until_offset) for r in counted.get(partition, ())),
                 (start, start),
             ]:
                 if at < (end := min(first, start)):
-                    gap = OffsetRange(partition=partition, from_offset=at, until_offset=end)
+                    gap = model.OffsetRange(partition=partition, from_offset=at, until_offset=end)
                     gaps.append(gap)
                 at = max(at, until)
     return sorted(gaps)
@@ -173,7 +170,7 @@ def _text(sums: Sums | None, measures: Sequence[Measure]) -> str:
     return str(lines) + "".join(f" ({value} {measure.name})" for value, measure in more)
 
 
-def _violation(where: OffsetRange, what: str, detail: str, hint: str) -> Violation:
+def _violation(where: model.OffsetRange, what: str, detail: str, hint: str) -> Violation:
     return Violation(
         check="recount",
         where=f"{where} {what}",

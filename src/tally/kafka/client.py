@@ -10,18 +10,11 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AclOperation, ConfigResource, NewTopic, ResourceType
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from tally import model
 from tally.config.servers import KafkaSettings
 from tally.errors import AccessDeniedError, TopicIdError
 from tally.kafka.errors import TopicExistsError, UnknownTopicError
 from tally.kafka.requests import Requests, first_records
-from tally.model import (
-    KafkaSnapshot,
-    PartitionSnapshot,
-    Record,
-    TopicPartition,
-    TopicRights,
-    TopicSnapshot,
-)
 
 # How a broker without topic ids answers: the id of sixteen zero bytes.
 NO_TOPIC_ID = frozenset({"AAAAAAAAAAAAAAAAAAAAAA", "None", ""})
@@ -46,7 +39,9 @@ class Kafka:
         self._settings = settings
         self._requests = requests or Requests(settings)
 
-    def snapshot(self, topics: Iterable[str], *, read_committed: bool = True) -> KafkaSnapshot:
+    def snapshot(
+        self, topics: Iterable[str], *, read_committed: bool = True
+    ) -> model.KafkaSnapshot:
         """Ids, earliest and end offsets of the topics, as of now.
 
         Args:
@@ -61,7 +56,9 @@ class Kafka:
         ask = partial(self._snapshot, list(topics), read_committed)
         return self._requests.once_settled(ask)
 
-    def _snapshot(self, topics: list[str], read_committed: bool, deadline: float) -> KafkaSnapshot:
+    def _snapshot(
+        self, topics: list[str], read_committed: bool, deadline: float
+    ) -> model.KafkaSnapshot:
         described = self._describe(topics, deadline)
         if nameless := [n for n, d in described.items() if str(d.topic_id) in NO_TOPIC_ID]:
             raise TopicIdError(
@@ -78,10 +75,10 @@ class Kafka:
         latest = {p: OffsetSpec.latest() for p in partitions}
         written = self._offsets(latest, deadline)
         ends = self._offsets(latest, deadline, read_committed=True) if read_committed else written
-        return KafkaSnapshot(
+        return model.KafkaSnapshot(
             cluster_id=self._cluster_id(next(iter(described), None), deadline),
             topics={
-                name: TopicSnapshot(
+                name: model.TopicSnapshot(
                     topic_id=str(description.topic_id),
                     partitions={
                         p.id: _held(*(of[name, p.id] for of in (firsts, ends, written)))
@@ -109,8 +106,8 @@ class Kafka:
         return str(metadata.cluster_id)
 
     def offsets_at(
-        self, partitions: Iterable[TopicPartition], moment: datetime
-    ) -> Mapping[TopicPartition, int | None]:
+        self, partitions: Iterable[model.TopicPartition], moment: datetime
+    ) -> Mapping[model.TopicPartition, int | None]:
         """The offset of each partition's first record at or after a moment, by Kafka's index.
 
         Record times need not be ordered: earlier records may follow. None where no record is that
@@ -130,12 +127,12 @@ class Kafka:
 
     def records_at(
         self,
-        offsets: Mapping[TopicPartition, int],
+        offsets: Mapping[model.TopicPartition, int],
         *,
         records_max: int = 1,
         bytes_max: int | None = None,
         read_committed: bool = True,
-    ) -> Mapping[TopicPartition, Sequence[Record]]:
+    ) -> Mapping[model.TopicPartition, Sequence[model.Record]]:
         """The first records at or after an offset of each partition, at most so many of each.
 
         Of more than ``bytes_max`` bytes of a partition the newest are kept.
@@ -176,7 +173,7 @@ class Kafka:
         return True
 
     def commit_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, int], note: str = ""
+        self, group: str, offsets: Mapping[model.TopicPartition, int], note: str = ""
     ) -> None:
         """Mirror offsets into a consumer group, for lag tools, each with a note.
 
@@ -199,7 +196,7 @@ class Kafka:
 
         self._requests.once_settled(commit)
 
-    def notes_of(self, group: str) -> Mapping[TopicPartition, str]:
+    def notes_of(self, group: str) -> Mapping[model.TopicPartition, str]:
         """The notes beside the offsets of a consumer group; empty of one that is not there.
 
         The group is described first, until its coordinator answers. librdkafka's admin client ends
@@ -219,29 +216,24 @@ class Kafka:
             )
 
         return {
-            TopicPartition(topic=p.topic, partition=p.partition): p.metadata or ""
+            model.TopicPartition(topic=p.topic, partition=p.partition): p.metadata or ""
             for answer in self._requests.once_settled(read)
             for p in answer.topic_partitions or []
             if p.offset >= 0
         }
 
-    def rights(self, topics: Iterable[str]) -> Mapping[str, TopicRights]:
+    def rights(self, topics: Iterable[str]) -> Mapping[str, model.TopicRights]:
         """What these credentials may do with the topics; unknown topics are left out."""
         deadline = self._requests.deadline()
-        return {
-            name: TopicRights(
-                readable=any(
-                    operation.value == AclOperation.READ.value
-                    for operation in description.authorized_operations or ()
-                ),
-                compacted=self._is_compacted(name, deadline),
+        found: dict[str, model.TopicRights] = {}
+        for name, description in self._describe(list(topics), deadline, rights=True).items():
+            allowed = {of.value for of in description.authorized_operations or ()}
+            config = self._config(name, deadline)
+            found[name] = model.TopicRights(
+                readable=AclOperation.READ.value in allowed,
+                compacted=None if config is None else "compact" in config["cleanup.policy"].value,
             )
-            for name, description in self._describe(list(topics), deadline, rights=True).items()
-        }
-
-    def _is_compacted(self, topic: str, deadline: float) -> bool | None:
-        config = self._config(topic, deadline)
-        return None if config is None else "compact" in config["cleanup.policy"].value
+        return found
 
     def _config(self, topic: str, deadline: float) -> Any:
         """A topic's settings by name; None when these credentials may not see them."""
@@ -295,7 +287,7 @@ class Kafka:
         }
 
 
-def _held(earliest: int, end: int, written_end: int) -> PartitionSnapshot:
+def _held(earliest: int, end: int, written_end: int) -> model.PartitionSnapshot:
     """The answers of three requests for a partition: its first offset, stable end, written end.
 
     Retention may pass by between them, and pass by the first record of an open transaction: the
@@ -303,4 +295,4 @@ def _held(earliest: int, end: int, written_end: int) -> PartitionSnapshot:
     last, so that what is written between the requests is not taken for unstable.
     """
     end = max(earliest, end)
-    return PartitionSnapshot(earliest=earliest, end=end, unstable=max(0, written_end - end))
+    return model.PartitionSnapshot(earliest=earliest, end=end, unstable=max(0, written_end - end))

@@ -9,22 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from tally import model
 from tally.ledger.batches import unknown_batch
-from tally.ledger.rows import SEGMENTS, records
-from tally.model import (
-    BatchKind,
-    BatchPlan,
-    BatchState,
-    OffsetRange,
-    Segment,
-    SegmentState,
-    SegmentTotals,
-)
+from tally.ledger.rows import SEGMENTS, record, records
 from tally.mysql.transactions import Parameters, Transaction
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BatchRecord(BatchPlan):
+class BatchRecord(model.BatchPlan):
     """Everything that the ledger has of a batch; all times are UTC."""
 
     planned_version: str
@@ -125,8 +117,8 @@ def list_batches(
     tx: Transaction,
     pipeline: str,
     *,
-    state: BatchState | None = None,
-    kind: BatchKind | None = None,
+    state: model.BatchState | None = None,
+    kind: model.BatchKind | None = None,
     before: int | None = None,
     limit: int,
 ) -> list[BatchRecord]:
@@ -141,7 +133,9 @@ def list_batches(
         limit: The largest number of batches.
     """
     # For each kind and state its latest ones, as the index has them; never all of them.
-    pairs = list(itertools.product([kind] if kind else BatchKind, [state] if state else BatchState))
+    kinds = [kind] if kind else model.BatchKind
+    states = [state] if state else model.BatchState
+    pairs = list(itertools.product(kinds, states))
     of_pair = (
         "(select batch_id from batch where pipeline = %s and batch_id < %s and kind = %s"
         f" and state = %s order by batch_id desc limit {limit:d})"
@@ -229,7 +223,7 @@ def last_committed(tx: Transaction, pipeline: str) -> BatchRecord | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SegmentRecord(Segment):
+class SegmentRecord(model.Segment):
     """Everything that the ledger has of a segment."""
 
     batch_id: int
@@ -238,7 +232,7 @@ class SegmentRecord(Segment):
     """The segment that superseded it."""
     is_current: bool
     """Whether this is the topic's current generation."""
-    totals: SegmentTotals | None
+    totals: model.SegmentTotals | None
     """What was found in it; None until it was counted."""
     format_fingerprint: str | None
     """Of the rules by which it was counted (:func:`tally.aggregates.aggregate.fingerprint`)."""
@@ -269,7 +263,7 @@ def segments_of(tx: Transaction, batch_id: int) -> list[SegmentRecord]:
     return _segments(tx, "s.batch_id = %s", (batch_id,))
 
 
-def segments_in(tx: Transaction, pipeline: str, state: SegmentState) -> list[SegmentRecord]:
+def segments_in(tx: Transaction, pipeline: str, state: model.SegmentState) -> list[SegmentRecord]:
     """The pipeline's segments in a state, in order of topic, generation, partition and offset."""
     return _segments(tx, "i.pipeline = %s and s.state = %s", (pipeline, state))
 
@@ -284,11 +278,11 @@ def still_live(tx: Transaction, segment_ids: Sequence[int]) -> set[int]:
     )
 
 
-def ranges_of_batch(tx: Transaction, pipeline: str, batch_id: int) -> list[OffsetRange]:
+def ranges_of_batch(tx: Transaction, pipeline: str, batch_id: int) -> list[model.OffsetRange]:
     """The ranges that a batch counted, of current topic generations."""
     return records(
         tx,
-        OffsetRange,
+        model.OffsetRange,
         "from segment s join topic_incarnation i using (incarnation_id)"
         " where s.batch_id = %s and i.pipeline = %s and i.state = 'current'"
         " and s.state in ('live', 'superseded', 'folded')",
@@ -309,7 +303,7 @@ class Replaced:
 def replaced_by(tx: Transaction, batch_id: int) -> dict[int, list[Replaced]]:
     """What each segment of a batch was planned to replace, by segment, in order."""
     rows = tx.rows(
-        "select r.segment_id, r.replaced_id, o.batch_id as replaced_batch_id"
+        "select r.segment_id as replacing_id, o.segment_id, o.batch_id"
         " from segment s join replacement r using (segment_id)"
         " join segment o on o.segment_id = r.replaced_id"
         " where s.batch_id = %s order by r.segment_id, r.replaced_id",
@@ -317,8 +311,7 @@ def replaced_by(tx: Transaction, batch_id: int) -> dict[int, list[Replaced]]:
     )
     found: dict[int, list[Replaced]] = {}
     for row in rows:
-        one = Replaced(segment_id=row["replaced_id"], batch_id=row["replaced_batch_id"])
-        found.setdefault(row["segment_id"], []).append(one)
+        found.setdefault(row["replacing_id"], []).append(record(Replaced, row))
     return found
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from tally.aggregates.aggregate import LINES, TIME
-from tally.ledger.rows import SEGMENTS, records
+from tally.ledger.rows import SEGMENTS, record, records
 from tally.ledger.tables import SPAN, Tables, listed, summed, tables_of
 from tally.model import BatchKind, OffsetRange
 from tally.mysql.transactions import Row, Transaction
@@ -31,12 +31,8 @@ class ResultRow:
 
 def result_row(tables: Tables, row: Row) -> ResultRow:
     """A row of ``tables.columns`` as a value."""
-    return ResultRow(
-        log_time=str(row[TIME]),
-        labels={label.column: row[label.column] for label in tables.labels},
-        log_count=int(row[LINES]),
-        **{measure.column: int(row[measure.column]) for measure in tables.measures},
-    )
+    labels = {label.column: row[label.column] for label in tables.labels}
+    return record(ResultRow, {"log_bytes": None, **row}, labels=labels)
 
 
 def result_rows(
@@ -72,18 +68,6 @@ def result_rows(
         list(asked.values()),
     )
     return [result_row(tables, row) for row in rows]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Mark:
-    """How lines of a minute were counted, where that is special."""
-
-    minute: datetime
-    """The minute."""
-    replayed: bool
-    """Whether a replay has counted some of them."""
-    outdated: bool
-    """Whether some were counted under other rules than today's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,7 +123,7 @@ MARKED_ROWS_MAX: Final = 8_000
 
 def marks(
     tx: Transaction, tables: Tables, pipeline: str, fingerprint: str, span: Span
-) -> tuple[list[Mark], datetime | None]:
+) -> tuple[list[datetime], list[datetime], datetime | None]:
     """The minutes of a span that a replay or other rules have counted.
 
     Nearly always few batches are replays or under other rules: then their contributions are read.
@@ -153,13 +137,14 @@ def marks(
         span: The minutes.
 
     Returns:
-        The marks in order, and the minute from which on they are known; None for the whole span.
+        Those with lines that a replay has counted, those with lines under other rules, both in
+        order; and the minute from which on they are known, None for the whole span.
     """
     special = _special_batches(tx, pipeline, fingerprint)
     # By the key of each segment's contributions, or by that of the minutes.
     hint, since, of_which = "straight_join", None, "s.batch_id in %s"
     if not special:
-        return [], None
+        return [], [], None
     if len(special) > MARKED_BATCHES_MAX or _has_many_rows(tx, tables, special, span):
         since = _marked_since(tx, tables, span)
         span = (since or span[0], span[1])
@@ -173,11 +158,8 @@ def marks(
         f" and {of_which} group by c.`{TIME}` order by c.`{TIME}`",
         (fingerprint, *span, pipeline, special if hint else fingerprint),
     )
-    found = [
-        Mark(minute=row["minute"], replayed=bool(row["replayed"]), outdated=bool(row["outdated"]))
-        for row in rows
-    ]
-    return found, since
+    replayed = [row["minute"] for row in rows if row["replayed"]]
+    return replayed, [row["minute"] for row in rows if row["outdated"]], since
 
 
 def _special_batches(tx: Transaction, pipeline: str, fingerprint: str) -> list[int]:

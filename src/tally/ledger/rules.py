@@ -251,7 +251,7 @@ def other_offsets(tx: Transaction, pipeline: str, fingerprint: str) -> list[Othe
     )
 
 
-def other_offsets_from_before(
+def other_offsets_before(
     tx: Transaction, pipeline: str, fingerprint: str, other: OtherOffsets, earliest: int
 ) -> int:
     """How many of a partition's offsets under other rules are in segments that begin before one.

@@ -7,7 +7,6 @@ which is released when its connection ends.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from yoyo import read_migrations
@@ -63,13 +62,8 @@ def pending(database: Database) -> list[str]:
     return [migration.id for migration in _migrations() if migration.id not in applied]
 
 
-def sql_folder() -> Path:
-    """The folder of the migrations: in a checkout ``sql/``, else inside the installed package."""
-    return packaged("sql")
-
-
 def _migrations() -> MigrationList:
-    return read_migrations(str(sql_folder()))
+    return read_migrations(str(packaged("sql")))
 
 
 @contextmanager

@@ -97,7 +97,7 @@ def batches(
 
 def run_batches(
     ctx: Context, pipeline: str, dag_id: str, run_id: str, replay_id: int | None = None
-) -> BatchesView:
+) -> list[BatchRecord]:
     """The batches of a run of Airflow, newest first, the latest of them.
 
     Args:
@@ -113,12 +113,9 @@ def run_batches(
     """
     most = RUN_BATCHES_MAX
     with ctx.database.transaction(read_only=True) as tx:
-        found = (
-            records.batches_of_run(tx, pipeline, dag_id, run_id, limit=most)
-            if replay_id is None
-            else records.batches_of_replay(tx, pipeline, replay_id, limit=most)
-        )
-    return BatchesView(pipeline=pipeline, batches=tuple(found))
+        if replay_id is None:
+            return records.batches_of_run(tx, pipeline, dag_id, run_id, limit=most)
+        return records.batches_of_replay(tx, pipeline, replay_id, limit=most)
 
 
 def batch(ctx: Context, batch_id: int, *, rows: int = 10, pipeline: str | None = None) -> BatchView:
@@ -139,10 +136,8 @@ def batch(ctx: Context, batch_id: int, *, rows: int = 10, pipeline: str | None =
         if pipeline not in {None, record.pipeline}:
             raise unknown_batch(batch_id)
         tables = tables_of(tx, record.pipeline)
-        replaced, successors = (
-            records.replaced_by(tx, batch_id),
-            records.successors_of(tx, batch_id),
-        )
+        replaced = records.replaced_by(tx, batch_id)
+        successors = records.successors_of(tx, batch_id)
         minutes_touched, rows_touched = count_touched(tx, tables, batch_id)
         return view_of(
             BatchView,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
 from operator import attrgetter, itemgetter
-from typing import Self
+from typing import Final, Self
 
 from tally.aggregates.aggregate import fingerprint
 from tally.config.pipeline import Pipeline
@@ -22,6 +22,9 @@ from tally.model import KafkaSnapshot
 from tally.mysql.transactions import Transaction
 from tally.planning.serving import topic_of
 from tally.views import ErrorView, view_of
+
+_NONE_HELD: Final = 2**63 - 1
+"""As the first offset of a partition of which Kafka holds nothing."""
 
 
 class Rule(StrEnum):
@@ -168,7 +171,11 @@ def counts(
         kafka = _snapshot(ctx, pipeline, elsewhere)
         with ctx.database.transaction(read_only=True) as tx:
             outdated = _outdated(tx, name, others, kafka) if others else None
-            lost = [_gone(tx, name, today, other, kafka) for other in elsewhere if kafka]
+            lost = [
+                rules.other_offsets_before(tx, name, today, other, _earliest(other, kafka))
+                for other in elsewhere
+                if kafka
+            ]
             gone = sum(lost) if kafka else None
     return CountsView(
         pipeline=name,
@@ -212,16 +219,6 @@ def _snapshot(
         return None
 
 
-def _gone(
-    tx: Transaction, name: str, today: str, other: rules.OtherOffsets, kafka: KafkaSnapshot
-) -> int:
-    """How many offsets of a partition are in segments that Kafka no longer holds whole."""
-    earliest = _earliest(other, kafka)
-    if earliest is None:
-        return other.offsets
-    return rules.other_offsets_from_before(tx, name, today, other, earliest)
-
-
 def _outdated(
     tx: Transaction,
     name: str,
@@ -231,7 +228,8 @@ def _outdated(
     """The minutes under other rules."""
     minutes = [minute[: len("YYYY-MM-DD HH:MM")] for minute in others]
     is_held = [
-        kafka is None or all(_is_held(other, kafka) for other in of) for of in others.values()
+        kafka is None or all(_earliest(other, kafka) <= other.from_offset for other in of)
+        for of in others.values()
     ]
     span = _longest(minutes, is_held)
     if kafka is not None and span:
@@ -277,15 +275,8 @@ def _command(pipeline: str, span: Sequence[str]) -> str:
     return f"tally replay {pipeline} --minute '{span[0]}'{to} --reason '…'"
 
 
-def _is_held(other: OtherRule, kafka: KafkaSnapshot) -> bool:
-    earliest = _earliest(other, kafka)
-    return earliest is not None and earliest <= other.from_offset
-
-
-def _earliest(origin: PartitionRecord, kafka: KafkaSnapshot) -> int | None:
-    """The first offset that a replay can read there; None when there is none."""
-    topic = topic_of(kafka, origin.partition.topic, origin)
-    if topic is None or not origin.is_current:
-        return None
-    held = topic.partitions.get(origin.partition.partition)
-    return held.earliest if held is not None else None
+def _earliest(origin: PartitionRecord, kafka: KafkaSnapshot) -> int:
+    """The first offset that a replay can read there; beyond all offsets when there is none."""
+    topic = topic_of(kafka, origin.partition.topic, origin) if origin.is_current else None
+    held = topic and topic.partitions.get(origin.partition.partition)
+    return held.earliest if held else _NONE_HELD

@@ -87,11 +87,15 @@ def read_partition(text: str, option: str) -> TopicPartition:
     return TopicPartition(topic=topic, partition=int(number))
 
 
-def _check(among: Among, text: str | None, skip: int) -> None:
+def _check(tx: Transaction, pipeline: str, among: Among, text: str | None, skip: int) -> None:
     """Refuse what would look through all that ever were.
 
+    And a batch or a partition that was never planned: none of its records was read.
+
     Raises:
-        UsageError: With what to name besides.
+        UnknownBatchError: The ledger has no such batch.
+        UsageError: With what to name besides; or the batch is of another pipeline, or the partition
+            is not known.
     """
     if text is not None and not among.is_bounded:
         raise UsageError(
@@ -108,15 +112,6 @@ def _check(among: Among, text: str | None, skip: int) -> None:
             f"only the first {SKIP_MAX:,} dead letters can be paged through",
             next_step="name a batch, a partition, a span of time or a reason",
         )
-
-
-def _check_known(tx: Transaction, pipeline: str, among: Among) -> None:
-    """Refuse a batch or a partition that was never planned: none of its records was read.
-
-    Raises:
-        UnknownBatchError: The ledger has no such batch.
-        UsageError: The batch is of another pipeline, or the partition is not known.
-    """
     if among.batch_id is not None:
         of = find_batch(tx, among.batch_id).pipeline
         if of != pipeline:
@@ -158,9 +153,8 @@ def dead_letters(
             partition are not the pipeline's.
         MySQLUnavailableError: The server did not answer.
     """
-    _check(among, text, skip)
     with ctx.database.transaction(read_only=True) as tx:
-        _check_known(tx, pipeline, among)
+        _check(tx, pipeline, among, text, skip)
         found = ledger.list_dead_letters(
             tx,
             pipeline,

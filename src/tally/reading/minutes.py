@@ -8,7 +8,7 @@ from tally.aggregates.aggregate import fingerprint
 from tally.context import Context
 from tally.errors import UsageError
 from tally.ledger import results as ledger
-from tally.ledger.results import Mark, MinutePart
+from tally.ledger.results import MinutePart
 from tally.ledger.tables import tables_to_read
 
 MINUTE: Final = timedelta(minutes=1)
@@ -121,18 +121,22 @@ def minutes(
         latest = ledger.latest_minute(tx, tables, ahead)
         newest = ledger.latest_minute(tx, tables)
         bars: list[BarView] = []
-        marks: list[Mark] = []
+        replayed: list[datetime] = []
+        outdated: list[datetime] = []
         since, step = None, MINUTE
         shown = _shown(span, first, last or latest)
         if shown is not None:
             step = next((s for s in _STEPS if (shown[1] - shown[0]) / s <= _BARS_MAX), _STEPS[-1])
-            marks, since = ledger.marks(tx, tables, pipeline.name, fingerprint(pipeline), shown)
-            bar_of = {m.minute: m.minute - (m.minute - shown[0]) % step for m in marks}
-            replayed = {bar_of[mark.minute] for mark in marks if mark.replayed}
-            outdated = {bar_of[mark.minute] for mark in marks if mark.outdated}
+            replayed, outdated, since = ledger.marks(
+                tx, tables, pipeline.name, fingerprint(pipeline), shown
+            )
+            marked = [
+                {minute - (minute - shown[0]) % step for minute in minutes}
+                for minutes in (replayed, outdated)
+            ]
             bars = [
                 BarView(
-                    first_minute=at, lines=lines, replayed=at in replayed, outdated=at in outdated
+                    first_minute=at, lines=lines, replayed=at in marked[0], outdated=at in marked[1]
                 )
                 for at, lines in ledger.buckets(tx, tables, shown, step).items()
             ]
@@ -141,7 +145,7 @@ def minutes(
         until_minute=shown[1] if shown else None,
         step_minutes=step // MINUTE,
         bars=tuple(bars),
-        outdated=tuple(mark.minute for mark in marks if mark.outdated),
+        outdated=tuple(outdated),
         marked_since=since,
         latest_minute=latest,
         ahead_minute=None if newest == latest else newest,

@@ -40,11 +40,6 @@ def surroundings_now(settings: Settings) -> Surroundings:
     return Surroundings(paused=paused, engine_error=engine_error(settings.spark))
 
 
-def find_run(dag_id: str, run_id: str) -> DagRun | None:
-    """A run; None when Airflow has none of that id."""
-    return DagRun.find_duplicate(dag_id=dag_id, run_id=run_id)
-
-
 def tasks_of(dag_id: str, run_id: str) -> Sequence[Any]:
     """The tasks of a run, in order: ``task_id``, ``state`` and the name of its batch."""
     with create_session() as session:

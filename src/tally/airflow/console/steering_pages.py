@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from airflow.models import DagRun
 from airflow.models.xcom import XCOM_RETURN_KEY
 from airflow.utils.state import State
 from fastapi import status
@@ -108,7 +109,8 @@ def pipeline_of(dag_id: str) -> tuple[str, str]:
 
 def run_page(dag_id: str, run_id: str, asked: Asked) -> Page:
     """A run of one of Tally's DAGs, also as a tab in Airflow."""
-    run, (pipeline, kind) = runs.find_run(dag_id, run_id), pipeline_of(dag_id)
+    run: DagRun | None = DagRun.find_duplicate(dag_id=dag_id, run_id=run_id)
+    pipeline, kind = pipeline_of(dag_id)
     known = pipeline in asked.ctx.settings.names
     values: dict[str, Any] = {"dag_id": dag_id, "run_id": run_id, "run": run, "kind": kind}
     values["known"] = known
@@ -124,7 +126,7 @@ def run_page(dag_id: str, run_id: str, asked: Asked) -> Page:
     if kind == REPLAY_SUFFIX:
         values |= replay_run(asked.ctx, pipeline, run_id, has_ended=has_ended)
         replay_id = values["outcome"] and values["outcome"].replay_id
-    found = run_batches(asked.ctx, pipeline, dag_id, run_id, replay_id).batches
+    found = run_batches(asked.ctx, pipeline, dag_id, run_id, replay_id)
     title = "Batches of this run, newest first"
     if len(found) == RUN_BATCHES_MAX:
         title = f"The latest {RUN_BATCHES_MAX} batches of this run"
