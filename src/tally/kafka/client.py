@@ -75,8 +75,15 @@ class Kafka:
         latest = {p: OffsetSpec.latest() for p in partitions}
         written = self._offsets(latest, deadline)
         ends = self._offsets(latest, deadline, read_committed=True) if read_committed else written
+        # Not describe_cluster: librdkafka aborts the process when a broker that has just started
+        # answers that with a list of no brokers, as it knows none yet. One topic keeps the answer
+        # small; None asks for all.
+        one = next(iter(described), None)
+        metadata = self._requests.send(
+            "describe the cluster", deadline, "list_topics", one, limit="timeout"
+        )
         return model.KafkaSnapshot(
-            cluster_id=self._cluster_id(next(iter(described), None), deadline),
+            cluster_id=str(metadata.cluster_id),
             topics={
                 name: model.TopicSnapshot(
                     topic_id=str(description.topic_id),
@@ -89,21 +96,6 @@ class Kafka:
                 if description.partitions
             },
         )
-
-    def _cluster_id(self, topic: str | None, deadline: float) -> str:
-        """The id of the cluster that answers now.
-
-        Not from describe_cluster: librdkafka aborts the process when a broker that has just started
-        answers that with a list of no brokers, as it knows none yet.
-
-        Args:
-            topic: A topic that exists, to keep the answer small; None asks for all topics.
-            deadline: When an answer must be there.
-        """
-        metadata = self._requests.send(
-            "describe the cluster", deadline, "list_topics", topic, limit="timeout"
-        )
-        return str(metadata.cluster_id)
 
     def offsets_at(
         self, partitions: Iterable[model.TopicPartition], moment: datetime

@@ -230,6 +230,8 @@ class SegmentRecord(model.Segment):
     """The batch it belongs to."""
     superseded_by: int | None
     """The segment that superseded it."""
+    superseded_by_batch: int | None
+    """The batch of that segment."""
     is_current: bool
     """Whether this is the topic's current generation."""
     totals: model.SegmentTotals | None
@@ -253,6 +255,8 @@ def _segments(tx: Transaction, which: str, values: Parameters) -> list[SegmentRe
         " order by i.topic, i.incarnation_id, s.partition_id, s.from_offset",
         values,
         "s",
+        superseded_by_batch="(select n.batch_id from segment n"
+        " where n.segment_id = s.superseded_by)",
         format_fingerprint="b.format_fingerprint",
         committed_version="b.committed_version",
     )
@@ -313,12 +317,3 @@ def replaced_by(tx: Transaction, batch_id: int) -> dict[int, list[Replaced]]:
     for row in rows:
         found.setdefault(row["replacing_id"], []).append(record(Replaced, row))
     return found
-
-
-def successors_of(tx: Transaction, batch_id: int) -> dict[int, int]:
-    """The batch that superseded each superseded segment of a batch, by segment."""
-    return tx.pairs(
-        "select s.segment_id, n.batch_id from segment s"
-        " join segment n on n.segment_id = s.superseded_by where s.batch_id = %s",
-        (batch_id,),
-    )

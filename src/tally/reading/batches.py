@@ -137,19 +137,13 @@ def batch(ctx: Context, batch_id: int, *, rows: int = 10, pipeline: str | None =
             raise unknown_batch(batch_id)
         tables = tables_of(tx, record.pipeline)
         replaced = records.replaced_by(tx, batch_id)
-        successors = records.successors_of(tx, batch_id)
         minutes_touched, rows_touched = count_touched(tx, tables, batch_id)
         return view_of(
             BatchView,
             record,
             replay=None if record.replay_id is None else find_replay(tx, record.replay_id),
             ranges=tuple(
-                view_of(
-                    SegmentView,
-                    one,
-                    superseded_by_batch=successors.get(one.segment_id),
-                    replaces=tuple(replaced.get(one.segment_id, ())),
-                )
+                view_of(SegmentView, one, replaces=tuple(replaced.get(one.segment_id, ())))
                 for one in records.segments_of(tx, batch_id)
             ),
             columns=Columns.of(tables),

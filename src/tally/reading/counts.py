@@ -234,13 +234,17 @@ def _outdated(
     span = _longest(minutes, is_held)
     if kafka is not None and span:
         span = _replayable(tx, name, span, kafka)
+    replay = None
+    if span:
+        to = f" --to-minute '{span[-1]}'" if len(span) > 1 else ""
+        replay = f"tally replay {name} --minute '{span[0]}'{to} --reason '…'"
     return Outdated(
         minutes=len(minutes),
         first_minute=minutes[0],
         last_minute=minutes[-1],
         gone=None if kafka is None else is_held.count(False),
         replayed=len(span),
-        replay=_command(name, span) if span else None,
+        replay=replay,
     )
 
 
@@ -268,11 +272,6 @@ def _longest(minutes: Sequence[str], is_held: Sequence[bool]) -> Sequence[str]:
     runs = groupby(zip(minutes, is_held, strict=True), key=itemgetter(1))
     held = [[minute for minute, _ in run] for are_held, run in runs if are_held]
     return max(reversed(held), key=len, default=[])
-
-
-def _command(pipeline: str, span: Sequence[str]) -> str:
-    to = f" --to-minute '{span[-1]}'" if span[-1] != span[0] else ""
-    return f"tally replay {pipeline} --minute '{span[0]}'{to} --reason '…'"
 
 
 def _earliest(origin: PartitionRecord, kafka: KafkaSnapshot) -> int:
