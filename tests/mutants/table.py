@@ -724,9 +724,9 @@ MUTANTS: Final = (
     # --- pruning and proving
     Mutant(
         guard="prune leaves a topic that was created again alone",
-        where="tally.maintenance.prune:_limit",
-        before="topic_of(kafka, where.partition.topic, where)",
-        after="kafka.topics.get(where.partition.topic)",
+        where="tally.maintenance.prune:prune",
+        before="held_of(snapshot, where, where.partition)",
+        after="snapshot.partition(where.partition)",
         tests=(f"{PRUNE}::test_what_is_young_or_needed_is_left_alone",),
     ),
     Mutant(
@@ -906,9 +906,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="what ends behind Kafka's first offset is not folded",
-        where="tally.maintenance.prune:_limit",
-        before="(held.earliest, True)",
-        after="(held.earliest + 1, True)",
+        where="tally.maintenance.prune:prune",
+        before="before=held.earliest if held else None",
+        after="before=held.earliest + 1 if held else None",
         tests=(f"{PRUNE}::test_what_kafka_has_lost_is_folded_and_the_result_stays",),
     ),
     Mutant(

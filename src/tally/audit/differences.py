@@ -10,7 +10,7 @@ from tally.aggregates.counts import DeadLetter
 from tally.ledger.decisions import LossRecord
 from tally.ledger.invariants import Violation
 from tally.ledger.records import SegmentRecord
-from tally.planning.serving import topic_of
+from tally.planning.serving import held_of
 
 Key = tuple[str, ...]
 """Minute and label values."""
@@ -147,12 +147,12 @@ def before_start(
             counted.setdefault(segment.range.partition, []).append(segment.range)
     gaps = []
     for name, topic in known.items():
-        held = topic_of(kafka, name, topic)
-        if held is None:
-            continue
-        for number in sorted(topic.positions.keys() & held.partitions.keys()):
-            at, start = held.partitions[number].earliest, topic.positions[number].start_offset
+        for number, position in topic.positions.items():
             partition = model.TopicPartition(topic=name, partition=number)
+            held = held_of(kafka, topic, partition)
+            if held is None:
+                continue
+            at, start = held.earliest, position.start_offset
             for first, until in [
                 *((r.from_offset, r.until_offset) for r in counted.get(partition, ())),
                 (start, start),

@@ -14,11 +14,9 @@ from tally.context import Context
 from tally.deliveries.kept_lines import delivery_of
 from tally.ledger import folding
 from tally.ledger.folding import Folded
-from tally.ledger.positions import PartitionRecord
 from tally.ledger.schema import check_version
-from tally.model import KafkaSnapshot
 from tally.mysql.transactions import Transaction
-from tally.planning.serving import topic_of
+from tally.planning.serving import held_of
 
 Progress = Callable[[int, int], None]
 
@@ -72,15 +70,17 @@ def prune(
     folded, touched = Folded(), 0
     for number, where in enumerate(partitions):
         progress(number, len(partitions))
-        before, is_known = _limit(where, snapshot)
-        if not is_known:
+        held = held_of(snapshot, where, where.partition) if where.is_current else None
+        if where.is_current and held is None:
+            # A topic that is missing, or was replaced by another generation, may come back: it is
+            # not pruned until an operator has adopted the new one.
             continue
         work = partial(
             folding.fold_partition,
             pipeline=name,
             where=where,
             requester=ctx.requester,
-            before=before,
+            before=held.earliest if held else None,
             cutoff=cutoff,
         )
         of_partition = _until_done(ctx, work, dry_run=dry_run)
@@ -110,18 +110,3 @@ def _until_done(ctx: Context, work: Callable[[Transaction], Folded], *, dry_run:
         total += done
         if dry_run or done == Folded():
             return total
-
-
-def _limit(where: PartitionRecord, kafka: KafkaSnapshot) -> tuple[int | None, bool]:
-    """The first offset that Kafka still holds, and whether that is known.
-
-    A topic that is missing, or was replaced by another generation, may come back: it is not pruned
-    until an operator has adopted the new one.
-    """
-    if not where.is_current:
-        return None, True
-    topic = topic_of(kafka, where.partition.topic, where)
-    if topic is None:
-        return 0, False
-    held = topic.partitions.get(where.partition.partition)
-    return (0, False) if held is None else (held.earliest, True)

@@ -1,6 +1,6 @@
 """Whether Kafka still serves a range of offsets that the ledger knows."""
 
-from tally.model import Generation, KafkaSnapshot, OffsetRange, TopicSnapshot
+from tally.model import Generation, KafkaSnapshot, OffsetRange, PartitionSnapshot, TopicPartition
 
 
 def is_of_generation(one: Generation, other: Generation) -> bool:
@@ -8,11 +8,14 @@ def is_of_generation(one: Generation, other: Generation) -> bool:
     return (one.topic_id, one.cluster_id) == (other.topic_id, other.cluster_id)
 
 
-def topic_of(kafka: KafkaSnapshot, name: str, generation: Generation) -> TopicSnapshot | None:
-    """What Kafka holds of a topic; None when it has another generation of it, or none."""
-    topic = kafka.topics.get(name)
+def held_of(
+    kafka: KafkaSnapshot, generation: Generation, partition: TopicPartition
+) -> PartitionSnapshot | None:
+    """What Kafka holds of a partition; None when it has another generation of it, or none."""
+    topic = kafka.topics.get(partition.topic)
     ours = (generation.topic_id, generation.cluster_id)
-    return topic if topic and (topic.topic_id, kafka.cluster_id) == ours else None
+    is_ours = topic is not None and (topic.topic_id, kafka.cluster_id) == ours
+    return kafka.partition(partition) if is_ours else None
 
 
 def why_not_served(

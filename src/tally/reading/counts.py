@@ -20,7 +20,7 @@ from tally.ledger.rules import OtherRule
 from tally.ledger.tables import Tables, tables_to_read
 from tally.model import KafkaSnapshot
 from tally.mysql.transactions import Transaction
-from tally.planning.serving import topic_of
+from tally.planning.serving import held_of
 from tally.views import ErrorView, view_of
 
 _NONE_HELD: Final = 2**63 - 1
@@ -276,6 +276,5 @@ def _longest(minutes: Sequence[str], is_held: Sequence[bool]) -> Sequence[str]:
 
 def _earliest(origin: PartitionRecord, kafka: KafkaSnapshot) -> int:
     """The first offset that a replay can read there; beyond all offsets when there is none."""
-    topic = topic_of(kafka, origin.partition.topic, origin) if origin.is_current else None
-    held = topic and topic.partitions.get(origin.partition.partition)
+    held = held_of(kafka, origin, origin.partition) if origin.is_current else None
     return held.earliest if held else _NONE_HELD
