@@ -69,19 +69,13 @@ def _malformed(segment: SegmentRecord) -> int:
     return segment.totals.malformed if segment.totals else 0
 
 
-def join_segments(
-    segments: Sequence[SegmentRecord],
-    offsets_per_range: int = OFFSETS_PER_RANGE,
-    segments_per_range: int = SEGMENTS_PER_RANGE,
-    letters_per_range: int = LETTERS_PER_RANGE,
-) -> list[Chunk]:
+def join_segments(segments: Sequence[SegmentRecord]) -> list[Chunk]:
     """Consecutive segments of a partition joined, up to a number of offsets, segments and letters.
+
+    A chunk of more offsets or dead letters is a single segment.
 
     Args:
         segments: Of current topic generations, in order of partition and offset.
-        offsets_per_range: A chunk spans no more, unless it is a single segment.
-        segments_per_range: A chunk has no more.
-        letters_per_range: A chunk has no more dead letters, unless it is a single segment.
     """
     chunks: list[list[SegmentRecord]] = []
     letters = 0
@@ -89,11 +83,11 @@ def join_segments(
         last = chunks[-1] if chunks else None
         if (
             last is not None
-            and len(last) < segments_per_range
+            and len(last) < SEGMENTS_PER_RANGE
             and last[-1].range.partition == segment.range.partition
             and last[-1].range.until_offset == segment.range.from_offset
-            and segment.range.until_offset - last[0].range.from_offset <= offsets_per_range
-            and letters + _malformed(segment) <= letters_per_range
+            and segment.range.until_offset - last[0].range.from_offset <= OFFSETS_PER_RANGE
+            and letters + _malformed(segment) <= LETTERS_PER_RANGE
         ):
             last.append(segment)
             letters += _malformed(segment)
@@ -103,17 +97,11 @@ def join_segments(
     return [Chunk(segments=tuple(chunk)) for chunk in chunks]
 
 
-def rounds(
-    chunks: Sequence[Chunk],
-    segments_per_round: int = SEGMENTS_PER_ROUND,
-    letters_per_round: int = LETTERS_PER_RANGE,
-) -> Iterator[list[Chunk]]:
+def rounds(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
     """Groups of chunks that one read can take: at most one chunk of each partition.
 
-    Args:
-        chunks: Of :func:`join_segments`.
-        segments_per_round: A group has no more, unless it is a single chunk.
-        letters_per_round: A group compares no more dead letters, unless it is a single chunk.
+    A group of more segments, or with more dead letters to compare, than one read can take is a
+    single chunk.
     """
     waiting: dict[TopicPartition, list[Chunk]] = {}
     for chunk in chunks:
@@ -123,7 +111,7 @@ def rounds(
         for chunk in [queue.pop(0) for queue in waiting.values()]:
             segments = sum(len(c.segments) for c in [*group, chunk])
             letters = sum(c.letters for c in [*group, chunk])
-            if group and (segments > segments_per_round or letters > letters_per_round):
+            if group and (segments > SEGMENTS_PER_ROUND or letters > LETTERS_PER_RANGE):
                 yield group
                 group = []
             group.append(chunk)

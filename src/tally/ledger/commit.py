@@ -254,7 +254,7 @@ def check_written(tx: Transaction, tables: Tables, batch_id: int) -> None:
     """
     wrong = tx.rows(
         "select s.segment_id, s.state, s.matched, s.malformed,"
-        f" {lines_of_segment(tables, 's.segment_id')} as written_matched,"
+        f" {lines_of_segment(tables)} as written_matched,"
         " (select count(*) from dead_letter d where d.segment_id = s.segment_id)"
         "   as written_malformed,"
         f" {TOTALLED_OF_SEGMENT} as totalled_malformed"

@@ -193,16 +193,11 @@ def copy_shared(tx: Transaction, shared: Tables, own: Tables, pipeline: str) -> 
         tx.execute(f"delete from `{old}` where {where}", (pipeline,))
 
 
-def lines_of_segment(tables: Tables, segment: str) -> str:
-    """A subquery for the lines that a segment has contributed.
-
-    Args:
-        tables: The pipeline's tables.
-        segment: The column of the outer statement that holds the segment's id.
-    """
+def lines_of_segment(tables: Tables) -> str:
+    """A subquery for the lines that the segment ``s`` has contributed."""
     return (
         f"(select coalesce(sum(c.`{LINES}`), 0) from `{tables.contributions}` c"
-        f" where c.segment_id = {segment})"
+        " where c.segment_id = s.segment_id)"
     )
 
 

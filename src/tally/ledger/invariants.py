@@ -104,7 +104,7 @@ def _check_segments(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[
         "select *,"
         "  if(other_reasons and dead_letters = totalled, ', of other reasons', '') as others from ("
         f" select {_OF_SEGMENT}, s.records, s.matched, s.unmatched, s.malformed, s.continuations,"
-        f"   {lines_of_segment(tables, 's.segment_id')} as contributed,"
+        f"   {lines_of_segment(tables)} as contributed,"
         "   (select count(*) from dead_letter d where d.segment_id = s.segment_id) as dead_letters,"
         f"   {TOTALLED_OF_SEGMENT} as totalled,"
         "   exists (select 1 from dead_letter_total t where t.segment_id = s.segment_id"

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import pytest
 from tests.unit.values import P0, blank, kafka, span, totals
 
 from tally.aggregates.aggregate import MEASURES
 from tally.aggregates.counts import DeadLetter
+from tally.audit import chunks as joined
 from tally.audit.chunks import SEGMENTS_PER_RANGE, Chunk, join_segments, rounds, why_not_held
 from tally.audit.differences import (
     Letter,
@@ -25,7 +27,9 @@ def segment(from_offset: int, until_offset: int, partition: int = 0, **facts: An
     return blank(SegmentRecord, **{**usual, **facts})
 
 
-def test_consecutive_segments_are_joined_and_nothing_else_is_read() -> None:
+def test_consecutive_segments_are_joined_and_nothing_else_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A minute's segments are small: reading each by itself would take hours.
 
     A segment above the limit is never cut; a gap, such as an accepted loss, and another partition
@@ -39,31 +43,43 @@ def test_consecutive_segments_are_joined_and_nothing_else_is_read() -> None:
         (large, 20, [span(0, 5), span(5, 100), span(100, 105)]),
         (gap, 100, [span(0, 10), span(15, 20), span(20, 30, 1)]),
     ):
-        assert [chunk.range for chunk in join_segments(segments, limit)] == wanted
+        monkeypatch.setattr(joined, "OFFSETS_PER_RANGE", limit)
+        assert [chunk.range for chunk in join_segments(segments)] == wanted
 
 
-def test_a_range_has_no_more_segments_than_a_statement_may_name() -> None:
+def test_a_range_has_no_more_segments_than_a_statement_may_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A quiet pipeline has a segment of a few offsets for each minute of a year."""
-    chunks = join_segments([segment(n, n + 1) for n in range(5)], segments_per_range=2)
-    assert [c.range for c in chunks] == [span(0, 2), span(2, 4), span(4, 5)]
     year = [segment(n, n + 1) for n in range(2 * SEGMENTS_PER_RANGE + 1)]
     assert [len(c.segments) for c in join_segments(year)] == [SEGMENTS_PER_RANGE] * 2 + [1]
+    monkeypatch.setattr(joined, "SEGMENTS_PER_RANGE", 2)
+    chunks = join_segments([segment(n, n + 1) for n in range(5)])
+    assert [c.range for c in chunks] == [span(0, 2), span(2, 4), span(4, 5)]
 
 
-def test_a_range_has_no_more_dead_letters_than_are_compared_at_once() -> None:
-    flood = [segment(n, n + 5, totals=totals(0, 0, 5)) for n in range(0, 20, 5)]
-    chunks = join_segments(flood, letters_per_range=10)
-    assert [c.range for c in chunks] == [span(0, 10), span(10, 20)]
-    alone = join_segments([*flood, segment(20, 21)], letters_per_range=4)
-    assert [len(c.segments) for c in alone] == [1, 1, 1, 1, 1]
-    assert [c.has_few_letters for c in alone] == [True] * 5
+def test_a_range_has_no_more_dead_letters_than_are_compared_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     limit = [segment(0, n, totals=totals(0, 0, n)) for n in (50_000, 50_001)]
     assert [Chunk(segments=(one,)).has_few_letters for one in limit] == [True, False]
+    flood = [segment(n, n + 5, totals=totals(0, 0, 5)) for n in range(0, 20, 5)]
+    monkeypatch.setattr(joined, "LETTERS_PER_RANGE", 10)
+    chunks = join_segments(flood)
+    assert [c.range for c in chunks] == [span(0, 10), span(10, 20)]
+    assert [c.has_few_letters for c in chunks] == [True] * 2
+    monkeypatch.setattr(joined, "LETTERS_PER_RANGE", 4)
+    alone = join_segments([*flood, segment(20, 21)])
+    assert [len(c.segments) for c in alone] == [1, 1, 1, 1, 1]
+    assert [c.has_few_letters for c in alone] == [False] * 4 + [True]
 
 
-def test_a_round_has_one_range_of_each_partition_and_all_are_read() -> None:
+def test_a_round_has_one_range_of_each_partition_and_all_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """One Spark read takes one range of a partition at most."""
-    chunks = join_segments([segment(0, 5), segment(5, 10), segment(0, 5, 1)], 5)
+    monkeypatch.setattr(joined, "OFFSETS_PER_RANGE", 5)
+    chunks = join_segments([segment(0, 5), segment(5, 10), segment(0, 5, 1)])
     found = [[c.range for c in chunk] for chunk in rounds(chunks)]
     assert found == [[span(0, 5), span(0, 5, 1)], [span(5, 10)]]
     chunk = Chunk(segments=(segment(0, 5), segment(5, 9)))
@@ -71,15 +87,21 @@ def test_a_round_has_one_range_of_each_partition_and_all_are_read() -> None:
     assert [chunk.segment_at(offset).segment_id for offset in (0, 4, 5, 8)] == [0, 0, 5, 5]
 
 
-def test_a_round_is_bounded_whatever_the_number_of_partitions() -> None:
+def test_a_round_is_bounded_whatever_the_number_of_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its segments and the digests of its dead letters are in memory at once."""
-    chunks = join_segments([segment(0, 5, n, totals=totals(0, 0, 4)) for n in range(5)])
-    for limits, sizes in (({"segments": 2}, [2, 2, 1]), ({"letters": 11}, [2, 2, 1])):
-        bounds: Any = {f"{what}_per_round": most for what, most in limits.items()}
-        assert [len(group) for group in rounds(chunks, **bounds)] == sizes
-    assert [len(group) for group in rounds(chunks, letters_per_round=1)] == [1] * 5
     flood = join_segments([segment(0, 5, n, totals=totals(0, 0, 50_001)) for n in range(3)])
     assert [len(group) for group in rounds(flood)] == [3]
+    chunks = join_segments([segment(0, 5, n, totals=totals(0, 0, 4)) for n in range(5)])
+    for limit, most, sizes in (
+        ("SEGMENTS_PER_ROUND", 2, [2, 2, 1]),
+        ("LETTERS_PER_RANGE", 11, [2, 2, 1]),
+        ("LETTERS_PER_RANGE", 4, [1] * 5),
+    ):
+        with monkeypatch.context() as limited:
+            limited.setattr(joined, limit, most)
+            assert [len(group) for group in rounds(chunks)] == sizes
 
 
 def test_what_kafka_no_longer_holds_in_whole_is_not_recounted() -> None:
