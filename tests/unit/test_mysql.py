@@ -18,7 +18,7 @@ from tally.config.servers import KafkaSettings, MySQLSettings
 from tally.kafka.client import Kafka
 from tally.mysql.connection import _Connection, _tls_options, connect
 from tally.mysql.errors import translate
-from tally.mysql.transactions import Transaction
+from tally.mysql.transactions import Database, Transaction
 
 
 def test_a_verified_connection_checks_certificate_and_name() -> None:
@@ -122,7 +122,9 @@ def test_a_server_that_accepts_and_stays_silent_is_not_waited_for() -> None:
 def test_the_ledgers_time_is_that_of_the_clock_without_its_zone() -> None:
     """It comes from the clock that was handed in, once a transaction; the machine's is in UTC."""
     clock = ManualClock(datetime(2026, 11, 20, 12, tzinfo=UTC))
-    tx = Transaction(pymysql.connect(defer_connect=True), clock)
+    tx = Transaction(
+        pymysql.connect(defer_connect=True), Database(settings=MySQLSettings(), clock=clock)
+    )
     for _ in range(2):
         clock.sleep(60)
         assert tx.now() == datetime(2026, 11, 20, 12, 1)  # noqa: DTZ001 - as MySQL takes it

@@ -32,23 +32,15 @@ _FREE_WITHIN_S: Final = 120
 class Transaction:
     """Statements of one open transaction."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        clock: Clock,
-        listen: Callable[[str], None] | None = None,
-        section: str = MySQLSettings.section,
-    ) -> None:
+    def __init__(self, connection: Connection, database: "Database") -> None:
         self._connection = connection
-        self._clock = clock
-        self._listen = listen
-        self._section = section
+        self._database = database
         self._now: datetime | None = None
 
     def now(self) -> datetime:
         """The time for a ``datetime`` column: UTC, without its zone; the same at each call."""
         if self._now is None:
-            self._now = self._clock.now().replace(tzinfo=None)
+            self._now = self._database.clock.now().replace(tzinfo=None)
         return self._now
 
     def execute(self, statement: str, parameters: Parameters = ()) -> int:
@@ -142,9 +134,9 @@ class Transaction:
 
     @contextmanager
     def _cursor(self, statement: str, kind: type[Any] = DictCursor) -> Iterator[Any]:
-        with our_errors(section=self._section):
-            if self._listen is not None:
-                self._listen(statement)
+        with our_errors(section=self._database.settings.section):
+            if self._database.listen is not None:
+                self._database.listen(statement)
             with self._connection.cursor(kind) as cursor:
                 yield cursor
 
@@ -197,7 +189,7 @@ class Database:
                 snapshot = "with consistent snapshot, read only" if read_only else "read write"
                 cursor.execute(f"start transaction {snapshot}")
             try:
-                yield Transaction(connection, self.clock, self.listen, self.settings.section)
+                yield Transaction(connection, self)
             except BaseException:
                 _roll_back(connection)
                 raise
