@@ -7,20 +7,9 @@ facts, and :mod:`tally.ledger` records the plan.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tally import model
 from tally.config.pipeline import Pipeline
-from tally.model import (
-    KafkaSnapshot,
-    KnownTopic,
-    Loss,
-    LossCause,
-    OffsetRange,
-    PartitionSnapshot,
-    PlannedSegment,
-    Position,
-    Segment,
-    TopicPartition,
-    TopicSnapshot,
-)
+from tally.model import Loss, LossCause, OffsetRange, Position, TopicPartition
 from tally.planning import blocks
 from tally.planning.blocks import Block
 from tally.planning.serving import why_not_served
@@ -54,8 +43,8 @@ class Plan:
 def plan_ingest(
     pipeline: Pipeline,
     *,
-    known: Mapping[str, KnownTopic],
-    kafka: KafkaSnapshot,
+    known: Mapping[str, model.KnownTopic],
+    kafka: model.KafkaSnapshot,
     starts: Mapping[TopicPartition, int] | None,
     counted_before: Collection[str] = (),
 ) -> Plan:
@@ -96,7 +85,7 @@ def plan_ingest(
     return plan
 
 
-def _is_earliest(offset: int, held: PartitionSnapshot | None) -> bool:
+def _is_earliest(offset: int, held: model.PartitionSnapshot | None) -> bool:
     return held is not None and offset == held.earliest
 
 
@@ -104,8 +93,8 @@ def _plan_partitions(
     plan: Plan,
     pipeline: Pipeline,
     topic: str,
-    known: KnownTopic | None,
-    snapshot: TopicSnapshot,
+    known: model.KnownTopic | None,
+    snapshot: model.TopicSnapshot,
     starts: Mapping[TopicPartition, int],
 ) -> None:
     """Add what is read of a topic's partitions; a new one without a start is due from offset 0."""
@@ -132,7 +121,7 @@ def _plan_partitions(
 
 
 def _find_loss(
-    partition: TopicPartition, position: Position, held: PartitionSnapshot, *, sparse: bool
+    partition: TopicPartition, position: Position, held: model.PartitionSnapshot, *, sparse: bool
 ) -> Loss | None:
     """The partition's open loss; None when it can be read.
 
@@ -178,7 +167,7 @@ def _next_range(
 
 
 def first_offsets(
-    snapshot: KafkaSnapshot,
+    snapshot: model.KafkaSnapshot,
     topics: Sequence[str],
     start: str,
     looked_up: Mapping[TopicPartition, int | None],
@@ -207,7 +196,7 @@ def first_offsets(
 
 
 def unreadable(
-    segments: Sequence[PlannedSegment], kafka: KafkaSnapshot, *, still_held: bool = True
+    segments: Sequence[model.PlannedSegment], kafka: model.KafkaSnapshot, *, still_held: bool = True
 ) -> tuple[str, ...]:
     """Why Kafka cannot serve what was planned; empty when it can.
 
@@ -228,7 +217,7 @@ def unreadable(
 
 
 def offset_conflicts(
-    segments: Sequence[Segment], known: Mapping[str, KnownTopic]
+    segments: Sequence[model.Segment], known: Mapping[str, model.KnownTopic]
 ) -> tuple[str, ...]:
     """Why a planned batch can never commit: a committed offset is not the batch's first."""
     causes = []
@@ -240,7 +229,7 @@ def offset_conflicts(
     return tuple(causes)
 
 
-def beside(plan: Plan, segments: Sequence[Segment], *, by_partition: bool = False) -> Plan:
+def beside(plan: Plan, segments: Sequence[model.Segment], *, by_partition: bool = False) -> Plan:
     """A plan beside open batches: no ranges, losses or blocks of their partitions.
 
     Args:
