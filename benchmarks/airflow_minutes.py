@@ -37,8 +37,8 @@ from benchmarks.servers import PARTITIONS
 from tally.audit.audit import audit
 from tally.config.loading import load_settings
 from tally.context import open_context
-from tally.counting.batch import run_batch
 from tally.counting.plan import plan
+from tally.counting.run import run_batches
 from tally.kafka.client import Kafka
 from tally.ledger.records import BatchRecord, list_batches
 from tally.mysql.transactions import Database
@@ -198,7 +198,7 @@ class System:
         """Count what is left; raise unless every line was counted."""
         ctx = open_context(load_settings(self.config))  # by now without the server
         while batch_ids := plan(ctx, PIPELINE).batch_ids:
-            run_batch(ctx, *batch_ids)
+            list(run_batches(ctx, batch_ids))
         counted = audit(ctx, PIPELINE)
         if not counted.holds or counted.records != self._sent:
             raise RuntimeError(f"counted {counted.records} lines of {self._sent}: {counted}")

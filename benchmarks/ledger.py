@@ -129,8 +129,8 @@ def _commit_batch(ctx: Context, number: int, seconds: Mapping[str, list[float]])
 
     run = ctx.database.run
     (batch_id,) = timed("plan", lambda: plan(ctx, PIPELINE))
-    claim = partial(batches.claim, batch_id=batch_id, claimed_by="a")
-    batch = timed("claim", lambda: run(claim))
+    claim = partial(batches.claim, batch_ids=[batch_id], claimed_by="a")
+    (batch,) = timed("claim", lambda: run(claim))
     counted = _result([segment.range for segment in batch.segments], number)
     delivery = Delivery(ctx, ctx.settings.pipeline(PIPELINE))
     timed("commit", lambda: run(lambda tx: commit_in(tx, delivery, batch, counted)))

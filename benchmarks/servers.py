@@ -22,7 +22,7 @@ from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
 from tally.context import Context, open_context
 from tally.counting import plan as planning
-from tally.counting.batch import Ran
+from tally.counting.outcomes import Ran
 from tally.counting.run import run_batches
 from tally.kafka.client import Kafka
 from tally.mysql.transactions import Database
@@ -144,7 +144,7 @@ def count(ctx: Context, pipeline: str, lines: int) -> list[Ran]:
         RuntimeError: It is not so many lines.
     """
     ran = list(run_batches(ctx, plan(ctx, pipeline)))
-    records = sum(one.records for one in ran)
+    records = sum(one.total.records for one in ran)
     if records != lines:
         raise RuntimeError(f"{pipeline} has counted {records} records of {lines}")
     return ran

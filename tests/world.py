@@ -23,9 +23,10 @@ from tally.config.loading import load_settings
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
 from tally.context import Context, Patience, Reader, open_context
-from tally.counting.batch import Ran, run_batch
+from tally.counting.batch import run_planned
+from tally.counting.outcomes import Ran
 from tally.counting.plan import Planned, plan
-from tally.errors import StackError
+from tally.errors import StackError, TallyError
 from tally.kafka.client import Kafka
 from tally.ledger.batches import find_batch
 from tally.ledger.replays import Requested
@@ -71,6 +72,14 @@ def recorded(ctx: Context, shown: Preview) -> Requested:
         plan=shown.plan,
         reason="a test",
     )
+
+
+def run_batch(ctx: Context, batch_id: int) -> Ran:
+    """Count and commit one batch; raise what it has failed with."""
+    outcome = run_planned(ctx, [batch_id])[batch_id]
+    if isinstance(outcome, TallyError):
+        raise outcome
+    return outcome
 
 
 @dataclass

@@ -10,7 +10,7 @@ from benchmarks.laboratory.bench import Bench, then_fail
 from benchmarks.laboratory.faults import Fault, begin_batch, behind, point
 from tally.config.loading import load_settings
 from tally.context import Context, open_context
-from tally.counting import partitions
+from tally.counting import batch
 from tally.counting.plan import plan
 from tally.counting.run import run_batches
 from tally.spark import counting, task_counting
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def process_all(bench: Bench) -> None:
     """Plan and run until nothing is new."""
     counting.read_ranges = task_counting.read_ranges = _read  # type: ignore[attr-defined]
-    partitions.commit_in_task = _points(partitions.commit_in_task)
+    batch.commit_in_task = _points(batch.commit_in_task)
     ctx = context(bench.config, bench.spark)
     while batch_ids := plan(ctx, bench.pipeline).batch_ids:
         begin_batch()

@@ -66,7 +66,9 @@ def main(batch_ids: Sequence[int], catch_up_s: float) -> None:
         with shared(open_session) as session:
             context = open_context(settings, open_session=session)
             for ran in run_and_catch_up(context, batch_ids, timedelta(seconds=catch_up_s)):
-                outcome = ran.before if ran.committed_before else f"committed {ran.records} records"
+                outcome = (
+                    ran.before if ran.committed_before else f"committed {ran.total.records} records"
+                )
                 click.echo(f"batch {ran.batch_id} {outcome}")
     except TallyError as error:
         click.echo(str(error), err=True)

@@ -252,6 +252,20 @@ class SegmentTotals:
         if self.records != parts or (self.continuations or 0) > self.unmatched:
             raise ValueError(f"the counts do not add up: {self}")
 
+    def __add__(self, other: "SegmentTotals") -> "SegmentTotals":
+        """Both together."""
+        first = [o for o in (self.first_offset, other.first_offset) if o is not None]
+        last = [o for o in (self.last_offset, other.last_offset) if o is not None]
+        return SegmentTotals(
+            records=self.records + other.records,
+            matched=self.matched + other.matched,
+            unmatched=self.unmatched + other.unmatched,
+            malformed=self.malformed + other.malformed,
+            first_offset=min(first, default=None),
+            last_offset=max(last, default=None),
+            continuations=(self.continuations or 0) + (other.continuations or 0),
+        )
+
 
 EMPTY_TOTALS = SegmentTotals(records=0, matched=0, unmatched=0, malformed=0)
 

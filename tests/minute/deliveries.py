@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from tally.aggregates.counts import CountRequest, KeptLine
 from tally.context import OpenContext, Reader
-from tally.counting.batch import Ran
+from tally.counting.outcomes import Ran
 from tally.counting.run import run_batches
 from tally.deliveries.contract import LineWriter
 from tally.deliveries.kept_lines import KeptLines, keep
@@ -88,7 +88,7 @@ class Delivery(World):
     def attempt(self, batch_id: int) -> tuple[OpenContext, CountRequest]:
         """Claim a batch of one partition, as whoever runs it does."""
         ctx = self.context()
-        (batch,) = ctx.database.run(lambda tx: batches.claim_all(tx, [batch_id], "a test"))
+        (batch,) = ctx.database.run(lambda tx: batches.claim(tx, [batch_id], "a test"))
         ranges = [s.range for s in batch.segments]
         return (lambda: ctx), CountRequest(pipeline=self.pipeline, ranges=ranges, batch=batch)
 

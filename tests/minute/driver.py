@@ -20,7 +20,6 @@ from pyspark.sql import DataFrame, Row
 from tally.config.loading import load_settings
 from tally.config.servers import SparkSettings
 from tally.context import open_context
-from tally.counting.batch import run_batch
 from tally.model import OffsetRange
 from tally.spark import counting
 from tally.spark.java import QUICK_START
@@ -29,6 +28,7 @@ from tally.spark.session import spark_session
 from tally_local.stack.stack import Stack
 from tests.servers import PROJECT
 from tests.waiting import wait_until
+from tests.world import run_batch
 
 EAGER = {
     "spark.executor.memory": "512m",

@@ -5,8 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from tally.counting.batch import Ran
-from tally.counting.outcomes import batch_outcome
+from tally.counting.outcomes import Ran, batch_outcome
 from tally.counting.run import run_and_catch_up
 from tally.ledger.batches import Requester
 from tests.fakes import ManualClock
@@ -52,7 +51,7 @@ def test_a_backlog_is_counted_within_one_run(backlog: World) -> None:
     outcome = batch_outcome(ctx, [first])
     later = tuple(ran.batch_id for ran in done[1:])
     assert (outcome.standing, outcome.followed_by) == ((first,), later)
-    assert (outcome.records, outcome.matched, len(outcome.ranges)) == (38, 38, 5)
+    assert (outcome.total.records, outcome.total.matched, len(outcome.ranges)) == (38, 38, 5)
 
 
 def test_no_batch_is_begun_that_would_end_too_late_or_is_of_somebody_else(backlog: World) -> None:

@@ -50,7 +50,8 @@ def planned(world: World) -> model.Batch:
 
 
 def claimed(world: World, batch: model.Batch, by: str = "test") -> model.Batch:
-    return world.database.run(lambda tx: batches.claim(tx, batch.batch_id, by))
+    (mine,) = world.database.run(lambda tx: batches.claim(tx, [batch.batch_id], by))
+    return mine
 
 
 def result(

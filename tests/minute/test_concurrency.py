@@ -8,7 +8,7 @@ from threading import Event
 
 import pytest
 
-from tally.counting.batch import Ran
+from tally.counting.outcomes import Ran
 from tally.counting.plan import Planned
 from tally.errors import DataLossError, FencedError, RecordsMissingError
 from tally.ledger import positions

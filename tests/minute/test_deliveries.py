@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -216,8 +215,14 @@ def test_what_is_not_read_for_another_ones_error_is_released(world: Delivery) ->
 @pytest.mark.parametrize(
     ("disturb", "told"),
     [
-        (partial(batches.claim, claimed_by="another"), "attempt 2 has replaced attempt 1"),
-        (partial(batches.abandon, by="ann", reason="a test"), "was abandoned by ann: a test"),
+        (
+            lambda tx, batch_id: batches.claim(tx, [batch_id], "another"),
+            "attempt 2 has replaced attempt 1",
+        ),
+        (
+            lambda tx, batch_id: batches.abandon(tx, batch_id, by="ann", reason="a test"),
+            "was abandoned by ann: a test",
+        ),
     ],
     ids=["overtaken", "abandoned"],
 )
@@ -244,7 +249,7 @@ def test_a_batch_that_was_abandoned_before_holds_up_no_other(world: Delivery) ->
     outcome = batch_outcome(world.context(), ids)
     assert outcome.is_committed
     assert "was abandoned by ann" in outcome.abandoned[0]
-    assert (outcome.standing, outcome.matched) == ((ids[1],), 3)
+    assert (outcome.standing, outcome.total.matched) == ((ids[1],), 3)
 
 
 def test_a_topic_that_is_created_again_under_the_read_commits_nothing(world: Delivery) -> None:
@@ -316,7 +321,7 @@ def test_executors_with_another_version_commit_nothing(
 ) -> None:
     """What the ledger records as the version is the one that has counted."""
     ids = world.planned_in(0)
-    monkeypatch.setattr("tally.counting.partitions.__version__", "0.0.0")
+    monkeypatch.setattr("tally.counting.batch.__version__", "0.0.0")
     with pytest.raises(errors.PackageMissingError, match=r"the driver's has 0\.0\.0"):
         world.run_all(ids, spark)
     assert world.states() == {0: "planned"}

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tally.context import Reader
-from tally.counting.batch import run_batch
 from tally.counting.plan import Planned
 from tally.errors import RecordsMissingError, StartInFutureError, UsageError
 from tally.ledger import batches
@@ -16,7 +15,7 @@ from tally.planning.blocks import BlockReason, blocked_error
 from tally_local.stack.server import Part
 from tests.minute import steps
 from tests.minute.steps import AT, AT_LATER, ERROR, LATER
-from tests.world import World
+from tests.world import World, run_batch
 
 pytestmark = pytest.mark.stack
 
@@ -67,7 +66,7 @@ def test_a_hole_that_is_found_by_an_older_attempt_blocks_nothing(world: World) -
     batch_id = world.planned().batch_id
 
     def open_late() -> AbstractContextManager[Reader]:
-        world.database.run(lambda tx: batches.claim(tx, batch_id, "another"))
+        world.database.run(lambda tx: batches.claim(tx, [batch_id], "another"))
         return nullcontext(world.reader)
 
     with pytest.raises(RecordsMissingError):

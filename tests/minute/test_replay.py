@@ -13,7 +13,7 @@ from tally import errors
 from tally.audit.recount import recount
 from tally.config.servers import MySQLSettings
 from tally.context import Patience
-from tally.counting.batch import Ran
+from tally.counting.outcomes import Ran
 from tally.counting.replan import replan_batch
 from tally.counting.run import run_batches
 from tally.model import OffsetRange

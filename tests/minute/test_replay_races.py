@@ -47,7 +47,8 @@ def counted(world: World) -> World:
 def replay(world: World, what: Request | None = None) -> Batch:
     """A claimed replay batch of all counted ranges, or of the given ones."""
     (batch_id,) = world.ask_replay(what).batch_ids
-    return world.database.run(lambda tx: batches.claim(tx, batch_id, "test"))
+    (batch,) = world.database.run(lambda tx: batches.claim(tx, [batch_id], "test"))
+    return batch
 
 
 def commit_at_once(world: World, *batches: Batch) -> list[object]:

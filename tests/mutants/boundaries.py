@@ -61,7 +61,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "tally.ledger.replays:seconds_for 1": _MOMENT,
     "tally.ledger.commit:supersede 1": "the topic's row is locked without need",
     "tally.ledger.positions:tiles_of 4": "one more segment is read, and left out by its end",
-    "tally.counting.plan:_why_abandon 1": _MOMENT,
+    "tally.counting.plan:_is_at_work 1": _MOMENT,
     "tally.counting.plan:_starts 1": _MOMENT,
 }
 """Boundaries of which both sides mean the same, with the reason; by :attr:`Boundary.guard`."""

@@ -23,9 +23,7 @@ from tally.audit.audit import audit
 from tally.config.pipeline import Pipeline
 from tally.config.settings import Settings
 from tally.context import Context, Patience, Reader
-from tally.counting.batch import Ran, run_batch
 from tally.counting.commit import commit_once
-from tally.counting.partitions import run_partitions
 from tally.counting.plan import plan
 from tally.counting.replan import replan_batch
 from tally.counting.run import run_batches
@@ -54,7 +52,7 @@ from tests.properties.reader import KilledReader, ModelReader, StoppedReader, cl
 from tests.protocol.facts import Facts, Loss, Segment
 from tests.protocol.ledger import Ledger
 from tests.protocol.recorder import Kafka, Recorder
-from tests.world import recorded
+from tests.world import recorded, run_batch
 
 TOPIC = "alog"
 
@@ -365,7 +363,7 @@ class PipelineUnderTest:
         was_planned = self.facts.batches[number].state == "planned"
         explained = self._what_prevents(number) if calm else []
         try:
-            ran = self._run_one(self.ctx, number)
+            ran = run_batch(self.ctx, number)
         except (errors.DataLossError, errors.FencedError) as error:
             if calm and not explained:
                 raise Unexpected(f"batch {number} must be counted: {error}") from error
@@ -375,15 +373,6 @@ class PipelineUnderTest:
             raise Unexpected(f"batch {number} was run in spite of {explained}")
         if calm and ran.committed != was_planned:
             raise Unexpected(f"batch {number}: committed is {ran.committed}")
-
-    def _run_one(self, ctx: Context, batch_id: int) -> Ran:
-        """Run a batch by itself; only where lines are kept its task must be the one to commit."""
-        if not self.pipeline.rows_view:
-            return run_batch(ctx, batch_id)
-        outcome = run_partitions(ctx, [batch_id])[batch_id]
-        if isinstance(outcome, errors.TallyError):
-            raise outcome
-        return outcome
 
     def _do_stop(self, which: int) -> None:
         process = Process(self.wire)
@@ -401,7 +390,7 @@ class PipelineUnderTest:
             return
         ctx = replace(self._context(process), open_reader=lambda: nullcontext(reader))
         try:
-            self._run_one(ctx, batch)
+            run_batch(ctx, batch)
         except Killed as killed:
             # It failed before its commit, and was killed when it released the batch.
             if isinstance(killed.__context__, errors.TallyError):

@@ -26,7 +26,6 @@ from tally.aggregates.counts import CountRequest
 from tally.audit.recount import recount
 from tally.config.servers import KafkaSettings, SparkSettings
 from tally.context import open_context
-from tally.counting.batch import run_batch
 from tally.model import OffsetRange
 from tally.spark.connect import connect_session
 from tally.spark.counting import SparkReader
@@ -38,7 +37,7 @@ from tests.connect_server import ConnectServer, connect_server
 from tests.spark.json_documents import Documents
 from tests.spark.outcomes import TIMES
 from tests.waiting import wait_until
-from tests.world import Value, World
+from tests.world import Value, World, run_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from tally import errors
 from tally.config.pipeline import Pipeline
-from tally.model import OffsetRange, SegmentTotals, TopicPartition
+from tally.model import EMPTY_TOTALS, OffsetRange, SegmentTotals, TopicPartition
 
 _MINUTE_S: Final = 60
 
@@ -48,12 +48,11 @@ def check_totals(
         )
         error.ranges = tuple(short)
         raise error
-    malformed = sum(t.malformed for t in totals.values())
-    if malformed > pipeline.max_malformed_per_batch:
-        records = sum(t.records for t in totals.values())
+    total = sum(totals.values(), EMPTY_TOTALS)
+    if total.malformed > pipeline.max_malformed_per_batch:
         raise errors.MalformedFloodError(
-            f"pipeline {pipeline.name}: {malformed} of {records} records are malformed, more than "
-            f"max_malformed_per_batch = {pipeline.max_malformed_per_batch}",
+            f"pipeline {pipeline.name}: {total.malformed} of {total.records} records are "
+            f"malformed, more than max_malformed_per_batch = {pipeline.max_malformed_per_batch}",
             next_step=f"{find_format(pipeline)}, or raise max_malformed_per_batch, and run it "
             "again",
         )

@@ -89,6 +89,17 @@ class CountRequest:
         return bool(self.parts)
 
     @property
+    def claimed(self) -> Batch:
+        """The batch.
+
+        Raises:
+            ValueError: There is none.
+        """
+        if self.batch is None:
+            raise ValueError("a request that nothing is committed for")
+        return self.batch
+
+    @property
     def may_miss(self) -> frozenset[TopicPartition]:
         """Partitions whose range may have offsets without a record in a dense pipeline.
 

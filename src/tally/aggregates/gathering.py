@@ -9,55 +9,6 @@ from tally.aggregates.spool import Spool
 from tally.model import EMPTY_TOTALS, OffsetRange, SegmentTotals, TopicPartition
 
 
-class _Tally:
-    """Adds up the minutes of one range."""
-
-    def __init__(self, asked: OffsetRange) -> None:
-        self.asked = asked
-        """Where they lie."""
-        self._records = self._matched = self._malformed = self._continuations = 0
-        self._offsets: list[int] = []
-        self._malformed_offsets: list[int] = []
-
-    def add(self, row: Any) -> None:
-        """Add one group of the aggregation."""
-        self._records += row.records
-        self._malformed += row.malformed
-        self._continuations += row.continuations
-        if row.minute is not None:
-            self._matched += row.records
-        self._offsets = _extremes(self._offsets, row.first_offset, row.last_offset)
-        if row.malformed:
-            self._malformed_offsets = _extremes(
-                self._malformed_offsets, row.first_malformed, row.last_malformed
-            )
-
-    def totals(self) -> SegmentTotals:
-        """The sums so far."""
-        if not self._records:
-            return EMPTY_TOTALS
-        return SegmentTotals(
-            records=self._records,
-            matched=self._matched,
-            unmatched=self._records - self._matched - self._malformed,
-            malformed=self._malformed,
-            continuations=self._continuations,
-            first_offset=self._offsets[0],
-            last_offset=self._offsets[1],
-        )
-
-    def malformed_range(self) -> OffsetRange | None:
-        """The smallest range that holds all malformed records; None without any."""
-        if not self._malformed_offsets:
-            return None
-        first, last = self._malformed_offsets
-        return OffsetRange(partition=self.asked.partition, from_offset=first, until_offset=last + 1)
-
-
-def _extremes(so_far: list[int], first: int, last: int) -> list[int]:
-    return [min([*so_far, first]), max([*so_far, last])]
-
-
 class Gathering:
     """Takes the groups of a read and makes them its counts.
 
@@ -70,8 +21,10 @@ class Gathering:
         self._request = request
         self._contributions = contributions
         self._aggregate = Aggregate.of(request.pipeline)
-        self._tallies = {r.partition: _Tally(r) for r in request.ranges}
-        self._parts = {(p.partition, p.from_offset): _Tally(p) for p in request.parts}
+        self._totals = {r.partition: EMPTY_TOTALS for r in request.ranges}
+        self._parts = {(p.partition, p.from_offset): p for p in request.parts}
+        self._of_parts = dict.fromkeys(request.parts, EMPTY_TOTALS)
+        self._malformed: dict[TopicPartition, OffsetRange] = {}
         self._series = SeriesLimit(request.pipeline, request.rows_before)
 
     def add(self, row: Any) -> None:
@@ -84,12 +37,14 @@ class Gathering:
                 ``from_offset`` of its part.
         """
         partition = TopicPartition(topic=row.topic, partition=row.partition)
-        self._tallies[partition].add(row)
+        found = _totals(row)
+        self._totals[partition] += found
+        if row.malformed:
+            self._add_malformed(partition, row.first_malformed, row.last_malformed)
         part = None
         if self._parts:
-            of_part = self._parts[partition, row.from_offset]
-            of_part.add(row)
-            part = of_part.asked
+            part = self._parts[partition, row.from_offset]
+            self._of_parts[part] += found
         if row.minute is None:
             return
         self._series.add(row)
@@ -116,13 +71,12 @@ class Gathering:
             SeriesFloodError: The labels have more values than the pipeline allows.
         """
         request = self._request
-        totals = {partition: tally.totals() for partition, tally in self._tallies.items()}
         if not request.is_recount:
             self._series.check()
-            check_totals(request.pipeline, request.ranges, totals, may_miss=request.may_miss)
+            check_totals(request.pipeline, request.ranges, self._totals, may_miss=request.may_miss)
         return Counts(
-            totals=totals,
-            parts={tally.asked: tally.totals() for tally in self._parts.values()},
+            totals=self._totals,
+            parts=self._of_parts,
             contributions=self._contributions,
             dead_letters=dead_letters,
         )
@@ -133,7 +87,26 @@ class Gathering:
         most = self._request.letters_max
         return [
             malformed
-            for tally in self._tallies.values()
-            if (malformed := tally.malformed_range()) is not None
-            and (most is None or tally.totals().malformed <= most)
+            for partition, malformed in self._malformed.items()
+            if most is None or self._totals[partition].malformed <= most
         ]
+
+    def _add_malformed(self, partition: TopicPartition, first: int, last: int) -> None:
+        if so_far := self._malformed.get(partition):
+            first, last = min(first, so_far.from_offset), max(last, so_far.until_offset - 1)
+        self._malformed[partition] = OffsetRange(
+            partition=partition, from_offset=first, until_offset=last + 1
+        )
+
+
+def _totals(group: Any) -> SegmentTotals:
+    matched = 0 if group.minute is None else group.records
+    return SegmentTotals(
+        records=group.records,
+        matched=matched,
+        unmatched=group.records - matched - group.malformed,
+        malformed=group.malformed,
+        continuations=group.continuations,
+        first_offset=group.first_offset,
+        last_offset=group.last_offset,
+    )

@@ -200,14 +200,14 @@ def outcome_text(outcome: "BatchOutcome") -> str:
     """A committed batch in one line for the log."""
     from tally.counting.plan import named_batches
 
+    total = outcome.total
     instead = f" as {list(outcome.standing)}" if outcome.is_replanned else ""
     behind = f" and {list(outcome.followed_by)} behind it" if outcome.followed_by else ""
     are = "is" if len(outcome.batch_ids) == 1 else "are"
     return (
         f"{named_batches(outcome.batch_ids)} {are} committed{instead}{behind}: "
-        f"{outcome.records} records, "
-        f"{outcome.matched} matched, {outcome.malformed} malformed"
-        f"{continued(outcome.continuations)}, from "
+        f"{total.records} records, {total.matched} matched, {total.malformed} malformed"
+        f"{continued(total.continuations)}, from "
         f"{', '.join(map(str, outcome.ranges))}"
     )
 
@@ -217,12 +217,7 @@ def warning_of(outcome: "BatchOutcome", pipeline: Pipeline) -> str | None:
     from tally.ledger.rules import Understood
     from tally.status.health import malformed_problem
 
-    read = Understood(
-        records=outcome.records,
-        malformed=outcome.malformed,
-        continuations=outcome.continuations,
-    )
-    problem = malformed_problem(pipeline, read)
+    problem = malformed_problem(pipeline, Understood.of(outcome.total))
     if problem is None:
         return None
     return f"{problem.reason}: {problem.detail}. Next: {problem.next_step}"
@@ -233,7 +228,7 @@ def event_of(outcome: "BatchOutcome") -> dict[str, Any]:
     event: dict[str, Any] = {
         "batch_ids": list(outcome.batch_ids),
         "ranges": [str(r) for r in outcome.ranges],
-        **{key: getattr(outcome, key) for key in _COUNTS},
+        **{key: getattr(outcome.total, key) for key in _COUNTS},
         "seconds_until": dict(outcome.steps),
     }
     if outcome.is_replanned:

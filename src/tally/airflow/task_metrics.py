@@ -64,9 +64,9 @@ def send_batches(outcome: BatchOutcome) -> None:
     tags = {"pipeline": outcome.pipeline}
     with _logging_errors(outcome.pipeline):
         for name, count in (
-            ("records", outcome.records),
-            ("lines", outcome.matched),
-            ("dead_letters", outcome.malformed),
+            ("records", outcome.total.records),
+            ("lines", outcome.total.matched),
+            ("dead_letters", outcome.total.malformed),
         ):
             stats.incr(f"{PREFIX}{name}", count, tags=tags)
         for step, seconds in outcome.steps.items():

@@ -17,13 +17,13 @@ from tally.cli.session import shared_session
 from tally.context import Context
 from tally.counting import plan as planning
 from tally.counting import run as running
-from tally.counting.batch import Ran
+from tally.counting.outcomes import Ran
 from tally.counting.run import RunsView, RunView
 from tally.each import Each, for_each
 from tally.errors import EXIT_OK, UsageError
 from tally.formatting import continued, plural
 from tally.model import BatchState
-from tally.planning.blocks import blocked_error
+from tally.planning.blocks import blocked_error, check_unblocked
 from tally.reading import batches as use_case
 from tally.reading import columns
 from tally.replay import run as replaying
@@ -59,7 +59,7 @@ def plan(app: App, pipeline: str | None, dry_run: bool) -> None:
     app.out.line(view.title)
     if view.batches:
         app.out.records(columns.RANGE, view.ranges)
-    view.check_unblocked()
+    check_unblocked(view.pipeline, view.blocks)
 
 
 @command(document=RunView, several=RunsView)
@@ -113,7 +113,7 @@ def run(app: App, batch_id: int | None, pipeline: str | None, run_all: bool) -> 
     app.out.document(view)
     if not view.batches:
         app.out.line("nothing to run" if view.blocks else "nothing new")
-    view.check_unblocked()
+    check_unblocked(view.pipeline, view.blocks)
     return EXIT_OK
 
 
@@ -131,7 +131,7 @@ def _counting(app: App) -> Iterator[tuple[Context, Callable[[Ran], None]]]:
             if ran.committed_before:
                 app.out.line(f"{what} {ran.before}")
             else:
-                app.out.line(f"{what} is committed: {sums(ran)}, {ran.seconds:.1f} s")
+                app.out.line(f"{what} is committed: {sums(ran.total)}, {ran.seconds:.1f} s")
                 app.out.records(columns.COUNTED_RANGE, ran.ranges)
 
         yield ctx, show

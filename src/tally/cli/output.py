@@ -282,19 +282,15 @@ def moment(value: datetime | None, *, zone: str = " UTC") -> str:
     return ABSENT if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}{zone}"
 
 
-def sums(*counted: Any) -> str:
+def sums(total: Any) -> str:
     """``5 records, 3 matched, 1 malformed``, and how many were left out as continuation lines.
 
     Args:
-        counted: Committed batches, as records or views; their sums are added up.
+        total: What was found, or a committed batch.
     """
-    records, matched, malformed, continuations = (
-        sum(getattr(batch, name) or 0 for batch in counted)
-        for name in ("records", "matched", "malformed", "continuations")
-    )
     return (
-        f"{plural(records, 'record')}, {matched:,} matched, {malformed:,} malformed"
-        f"{continued(continuations)}"
+        f"{plural(total.records, 'record')}, {total.matched:,} matched, "
+        f"{total.malformed:,} malformed{continued(total.continuations)}"
     )
 
 

@@ -12,12 +12,12 @@ from tally.cli.command import command
 from tally.cli.output import Output, moment, number, sums
 from tally.cli.replay_selector import Selected, options_given, read_request, selector_options
 from tally.cli.session import shared_session
-from tally.counting.batch import Ran
+from tally.counting.outcomes import Ran
 from tally.errors import DataLossError, FencedError, TallyError, UsageError
 from tally.formatting import ABSENT, first_of, plural
 from tally.ledger import contributions, replays
 from tally.maintenance.decisions import cancel_replay
-from tally.model import OffsetRange, ReplayState
+from tally.model import EMPTY_TOTALS, OffsetRange, ReplayState
 from tally.planning.replay_request import Request
 from tally.reading.columns import PLACE, SPAN, TEXT, Column
 from tally.replay import run as use_case
@@ -268,12 +268,12 @@ def batch_line(ran: Ran, position: int, batches: int) -> str:
     if ran.committed_before:
         return f"{where} {ran.before}"
     shown = first_of([r.range for r in ran.ranges], RANGES_SHOWN)
-    return f"{where} is committed: {shown}: {sums(ran)}, {ran.seconds:.1f} s"
+    return f"{where} is committed: {shown}: {sums(ran.total)}, {ran.seconds:.1f} s"
 
 
 def summary(replay: use_case.ReplayOutcome, done: list[Ran]) -> list[str]:
     """The replay's state, what this call has read for it, and what it has changed in the result."""
-    read = f"; read now: {sums(*done)}" if done else ""
+    read = f"; read now: {sums(sum((ran.total for ran in done), EMPTY_TOTALS))}" if done else ""
     counted = (
         f": {plural(replay.committed, 'batch')}, {plural(replay.offsets_committed, 'offset')}"
         if replay.changes

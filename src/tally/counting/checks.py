@@ -13,7 +13,7 @@ from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.errors import DataLossError, MalformedFloodError
 from tally.ledger.rules import Understood, records_in_sound_batches, replaces_only
-from tally.model import Batch, BatchKind, SegmentTotals, TopicPartition
+from tally.model import EMPTY_TOTALS, Batch, BatchKind, SegmentTotals, TopicPartition
 from tally.mysql.transactions import Transaction
 from tally.planning.ingest import unreadable
 
@@ -37,20 +37,15 @@ def check_understood(ctx: Context, batch: Batch, counts: Counts) -> None:
         MalformedFloodError: With the share; nothing is committed.
     """
     pipeline = ctx.settings.pipeline(batch.pipeline)
-    records = sum(total.records for total in counts.totals.values())
-    read = Understood(
-        records=records,
-        continuations=sum(total.continuations or 0 for total in counts.totals.values()),
-        malformed=sum(total.malformed for total in counts.totals.values()),
-    )
-    if records < ENOUGH_RECORDS or read.ratio <= pipeline.max_malformed_ratio:
+    read = Understood.of(sum(counts.totals.values(), EMPTY_TOTALS))
+    if read.records < ENOUGH_RECORDS or read.ratio <= pipeline.max_malformed_ratio:
         return
     with ctx.database.transaction(read_only=True) as tx:
         if _is_trusted(tx, pipeline, batch, read):
             return
     if not read.lines:
         raise MalformedFloodError(
-            f"pipeline {pipeline.name}: none of {records} records begins a line, so "
+            f"pipeline {pipeline.name}: none of {read.records} records begins a line, so "
             f'continuation_lines = "unmatched" would leave all of them out: {pipeline.rules}',
             next_step=f"{find_format(pipeline)}, or leave continuation_lines out, or set "
             f"max_malformed_ratio = 1 if they are continuation lines, then tally run "

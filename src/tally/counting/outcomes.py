@@ -1,12 +1,71 @@
-"""What the ledger knows of batches that were to be run."""
+"""The outcome of batches: of one that was run here, and what the ledger knows of some."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from tally.context import Context
 from tally.ledger.records import batch_record, caught_up_behind, segments_of
 from tally.ledger.replays import standing_for_all
-from tally.model import BatchState, OffsetRange
+from tally.model import EMPTY_TOTALS, Batch, BatchState, OffsetRange, SegmentTotals, TopicPartition
+from tally.views import CountedRange, view_of
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ran:
+    """The outcome of a batch that was run."""
+
+    batch_id: int
+    """The ledger's key."""
+    pipeline: str
+    """The pipeline."""
+    attempt: int
+    """The attempt that counted it."""
+    claimed_by: str | None
+    """Who began that attempt."""
+    committed_before: bool
+    """Whether another call has committed it; then the ranges have no counts."""
+    seconds: float
+    """Seconds from the claim to the commit."""
+    ranges: tuple[CountedRange, ...]
+    """The ranges that it read, with their counts."""
+
+    @classmethod
+    def of(
+        cls, batch: Batch, totals: Mapping[TopicPartition, SegmentTotals] | None, seconds: float = 0
+    ) -> Self:
+        """The outcome of a batch with what each range held; None where another call committed."""
+        found = totals or {}
+        return view_of(
+            cls,
+            batch,
+            committed_before=totals is None,
+            seconds=round(seconds, 3),
+            ranges=tuple(
+                CountedRange(range=s.range, totals=found.get(s.range.partition))
+                for s in batch.segments
+            ),
+        )
+
+    @property
+    def committed(self) -> bool:
+        """Whether this call has committed it."""
+        return not self.committed_before
+
+    @property
+    def before(self) -> str:
+        """That it was committed before, and by whom."""
+        return f"was committed before, by attempt {self.attempt} of {self.claimed_by}"
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets it spans."""
+        return sum(r.range.offsets for r in self.ranges)
+
+    @property
+    def total(self) -> SegmentTotals:
+        """What this run has read and counted."""
+        return sum((r.totals for r in self.ranges if r.totals), EMPTY_TOTALS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,14 +89,8 @@ class BatchOutcome:
     """What they read."""
     offsets: int
     """Offsets they span."""
-    records: int
-    """Records read."""
-    matched: int
-    """Lines counted."""
-    malformed: int
-    """Records that could not be understood."""
-    continuations: int
-    """Unmatched records that begin no line, as far as they were counted by themselves."""
+    total: SegmentTotals
+    """What was found."""
     steps: Mapping[str, float]
     """Where its time went (:attr:`tally.ledger.records.BatchRecord.steps`); of several batches,
     that of the last."""
@@ -62,7 +115,7 @@ def batch_outcome(ctx: Context, batch_ids: Sequence[int]) -> BatchOutcome:
             raise next(iter(abandoned.values()))
         later = caught_up_behind(tx, max(batch_ids))
         records = [batch_record(tx, number) for number in (*standing, *later)]
-        ranges = [s.range for r in records for s in segments_of(tx, r.batch_id)]
+        segments = [s for r in records for s in segments_of(tx, r.batch_id)]
     return BatchOutcome(
         batch_ids=tuple(batch_ids),
         pipeline=records[-1].pipeline,
@@ -70,11 +123,8 @@ def batch_outcome(ctx: Context, batch_ids: Sequence[int]) -> BatchOutcome:
         followed_by=tuple(later),
         is_committed=all(record.state is BatchState.COMMITTED for record in records),
         abandoned=tuple(map(str, abandoned.values())),
-        ranges=tuple(ranges),
+        ranges=tuple(s.range for s in segments),
         offsets=sum(record.offsets for record in records),
-        records=sum(record.records or 0 for record in records),
-        matched=sum(record.matched or 0 for record in records),
-        malformed=sum(record.malformed or 0 for record in records),
-        continuations=sum(record.continuations or 0 for record in records),
+        total=sum((s.totals for s in segments if s.totals), EMPTY_TOTALS),
         steps=records[-1].steps,
     )

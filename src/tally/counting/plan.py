@@ -1,12 +1,13 @@
 """Planning what a minute counts: fixing the ranges that it reads, before anything is read."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Self
 
+from tally import model
 from tally.config.names import mirror_group
 from tally.config.pipeline import Pipeline
 from tally.context import Context
@@ -16,18 +17,9 @@ from tally.formatting import plural
 from tally.ledger import batches, positions
 from tally.ledger.line_sets import ledger_id, record_rows_view
 from tally.ledger.tables import check_prepared, tables_of
-from tally.model import (
-    Batch,
-    BatchKind,
-    BatchState,
-    KafkaSnapshot,
-    KnownTopic,
-    OffsetRange,
-    TopicPartition,
-)
 from tally.mysql.transactions import Transaction
 from tally.planning import ingest
-from tally.planning.blocks import Block, blocked_error
+from tally.planning.blocks import Block
 from tally.views import view_of
 
 log = logging.getLogger(__name__)
@@ -41,9 +33,9 @@ class PlannedBatch:
     """The ledger's key; null for a batch that a dry run would plan."""
     pipeline: str
     """The pipeline."""
-    kind: BatchKind
+    kind: model.BatchKind
     """``ingest``."""
-    state: BatchState
+    state: model.BatchState
     """``planned``."""
     attempt: int
     """How many attempts have claimed it."""
@@ -51,11 +43,11 @@ class PlannedBatch:
     """When its ranges were fixed."""
     offsets: int
     """How many offsets it spans."""
-    ranges: tuple[OffsetRange, ...]
+    ranges: tuple[model.OffsetRange, ...]
     """What it reads."""
 
     @classmethod
-    def of(cls, batch: Batch, *, is_written: bool) -> Self:
+    def of(cls, batch: model.Batch, *, is_written: bool) -> Self:
         """The batch, with its id where that is valid."""
         return view_of(cls, batch, batch_id=batch.batch_id if is_written else None)
 
@@ -100,7 +92,7 @@ class Planned:
         return [batch.batch_id for batch in self.batches if batch.batch_id is not None]
 
     @property
-    def ranges(self) -> list[OffsetRange]:
+    def ranges(self) -> list[model.OffsetRange]:
         """What the batches read."""
         return [r for batch in self.batches for r in batch.ranges]
 
@@ -109,15 +101,6 @@ class Planned:
         """The size of the batches: ``4 partitions, 1,000 offsets``."""
         offsets = sum(batch.offsets for batch in self.batches)
         return f"{plural(len(self.ranges), 'partition')}, {plural(offsets, 'offset')}"
-
-    def check_unblocked(self) -> None:
-        """Raise while something is blocked; the other partitions were planned all the same.
-
-        Raises:
-            OperatorError: With every block and the next step.
-        """
-        if self.blocks:
-            raise blocked_error(self.pipeline, self.blocks)
 
 
 def named_batches(batch_ids: Sequence[int]) -> str:
@@ -143,13 +126,8 @@ def plan(ctx: Context, name: str, *, dry_run: bool = False) -> Planned:
     if not dry_run:  # an earlier run may have been killed between its commit and this
         delivery_of(ctx, pipeline).show()
     for tries_left in reversed(range(ctx.patience.doubt_tries)):
-        work = partial(
-            _plan,
-            ctx=ctx,
-            facts=_ask_kafka(ctx, pipeline),
-            believe=not tries_left,
-            dry_run=dry_run,
-        )
+        snapshot, decide = _ask_kafka(ctx, pipeline)
+        work = partial(_plan, ctx, pipeline, snapshot, decide, not tries_left, dry_run)
         planned = ctx.database.run(work, dry_run=dry_run)
         if planned is not None:
             return planned
@@ -157,18 +135,11 @@ def plan(ctx: Context, name: str, *, dry_run: bool = False) -> Planned:
     raise AssertionError("unreachable: the last plan is believed")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Facts:
-    """What one try at a plan knows besides the ledger."""
-
-    pipeline: Pipeline
-    snapshot: KafkaSnapshot
-    starts: dict[TopicPartition, int] | None
-    counted_before: frozenset[str]
-    now: datetime
+Decide = Callable[[Mapping[str, model.KnownTopic]], ingest.Plan]
+"""From the topics that the ledger knows, what the next batch reads."""
 
 
-def _ask_kafka(ctx: Context, pipeline: Pipeline) -> _Facts:
+def _ask_kafka(ctx: Context, pipeline: Pipeline) -> tuple[model.KafkaSnapshot, Decide]:
     """Ask Kafka for everything, before the planning transaction takes its locks."""
     with ctx.database.transaction(read_only=True) as tx:
         known = positions.known_topics(tx, pipeline.name)
@@ -180,12 +151,9 @@ def _ask_kafka(ctx: Context, pipeline: Pipeline) -> _Facts:
     )
     new = [topic for topic in pipeline.topics if topic not in known]
     starts = _starts(ctx, pipeline, snapshot, new) if new else {}
-    return _Facts(
-        pipeline=pipeline,
-        snapshot=snapshot,
-        starts=starts,
-        counted_before=_counted_before(ctx, pipeline, new),
-        now=ctx.clock.now(),
+    counted_before = _counted_before(ctx, pipeline, new) if new else ()
+    return snapshot, lambda known: ingest.plan_ingest(
+        pipeline, known=known, kafka=snapshot, starts=starts, counted_before=counted_before
     )
 
 
@@ -194,8 +162,6 @@ def _counted_before(ctx: Context, pipeline: Pipeline, new: Sequence[str]) -> fro
 
     Without the right to read the group there is no warning.
     """
-    if not new:
-        return frozenset()
     with ctx.database.transaction(read_only=True) as tx:
         ledger = ledger_id(tx)
     try:
@@ -207,27 +173,31 @@ def _counted_before(ctx: Context, pipeline: Pipeline, new: Sequence[str]) -> fro
 
 
 def _plan(
-    tx: Transaction, ctx: Context, facts: _Facts, believe: bool, dry_run: bool
+    ctx: Context,
+    pipeline: Pipeline,
+    snapshot: model.KafkaSnapshot,
+    decide: Decide,
+    believe: bool,
+    dry_run: bool,
+    tx: Transaction,
 ) -> Planned | None:
     """One planning transaction; None when Kafka's answer is doubtful and must be asked again.
 
     It locks the open batches first. From then on no commit can move an offset of theirs, and others
     have none to move, so the positions that it reads next stay valid.
     """
-    pipeline = facts.pipeline
     positions.lock_pipeline(tx, pipeline.name, pipeline.table)
     check_prepared(tx, pipeline)
     record_rows_view(tx, tables_of(tx, pipeline.name), pipeline)
     open_batches = batches.find_open_ingest(tx, pipeline.name, lock=True)
     known = positions.known_topics(tx, pipeline.name)
-    found = ingest.plan_ingest(
-        pipeline,
-        known=known,
-        kafka=facts.snapshot,
-        starts=facts.starts,
-        counted_before=facts.counted_before,
-    )
-    causes = {b.batch_id: _why_abandon(b, facts, known) for b in open_batches}
+    found = decide(known)
+    now = ctx.clock.now()
+    causes = {
+        b.batch_id: ingest.offset_conflicts(b.segments, known)
+        + ingest.unreadable(b.segments, snapshot, still_held=not _is_at_work(b, pipeline, now))
+        for b in open_batches
+    }
     if (found.doubtful or any(causes.values())) and not believe:
         return None
 
@@ -244,40 +214,32 @@ def _plan(
         pipeline.name,
         found,
         known,
-        facts.snapshot.cluster_id,
+        snapshot.cluster_id,
         ctx.requester,
         by_partition=pipeline.commits_by_partition,
     )
-    planned = [PlannedBatch.of(batch, is_written=True) for batch in resumed]
-    if new:
-        added = batches.find_batches(tx, new)
-        planned += [PlannedBatch.of(batch, is_written=not dry_run) for batch in added]
+    planned = [*resumed, *(batches.find_batches(tx, new) if new else ())]
     return Planned(
         pipeline=pipeline.name,
         dry_run=dry_run,
-        batches=tuple(planned),
+        batches=tuple(
+            PlannedBatch.of(b, is_written=not (dry_run and b.batch_id in new)) for b in planned
+        ),
         resumed=bool(resumed),
         blocks=tuple(found.blocks),
         abandoned=tuple(cause for why in causes.values() for cause in why),
     )
 
 
-def _why_abandon(batch: Batch, facts: _Facts, known: dict[str, KnownTopic]) -> tuple[str, ...]:
-    """Why the open batch can no longer be counted; empty while it can.
-
-    While an attempt runs, records that retention has deleted are no cause: the attempt may have
-    read them already.
-    """
-    patience = timedelta(seconds=facts.pipeline.patience_s)
-    working = batch.claimed_at is not None and facts.now - batch.claimed_at < patience
-    return ingest.offset_conflicts(batch.segments, known) + ingest.unreadable(
-        batch.segments, facts.snapshot, still_held=not working
-    )
+def _is_at_work(batch: model.Batch, pipeline: Pipeline, now: datetime) -> bool:
+    """Whether an attempt runs: it may have read what retention has deleted, which is no cause."""
+    patience = timedelta(seconds=pipeline.patience_s)
+    return batch.claimed_at is not None and now - batch.claimed_at < patience
 
 
 def _starts(
-    ctx: Context, pipeline: Pipeline, snapshot: KafkaSnapshot, new: Sequence[str]
-) -> dict[TopicPartition, int] | None:
+    ctx: Context, pipeline: Pipeline, snapshot: model.KafkaSnapshot, new: Sequence[str]
+) -> dict[model.TopicPartition, int] | None:
     """First offsets of new topics; None while the start time is in the future."""
     start = pipeline.start
     if not isinstance(start, datetime):
@@ -285,7 +247,7 @@ def _starts(
     if start > ctx.clock.now():
         return None
     wanted = [
-        TopicPartition(topic=topic, partition=number)
+        model.TopicPartition(topic=topic, partition=number)
         for topic in new
         if topic in snapshot.topics
         for number in snapshot.topics[topic].partitions

@@ -6,20 +6,13 @@ Planned once when the replay is recorded, and again for a batch where another re
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
+from tally import model
 from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.errors import FencedError, ReplayRefusedError
 from tally.formatting import REASON_MAX
 from tally.kafka.client import Kafka
 from tally.ledger import batches, positions, replays
-from tally.model import (
-    Batch,
-    BatchState,
-    KafkaSnapshot,
-    KnownTopic,
-    OffsetRange,
-    TopicPartition,
-)
 from tally.mysql.transactions import Transaction
 from tally.planning.replay import ReplayPlan, Tile, plan_replay
 from tally.planning.serving import is_of_generation
@@ -28,9 +21,9 @@ from tally.planning.serving import is_of_generation
 def plan_against(
     tx: Transaction,
     pipeline: Pipeline,
-    known: Mapping[str, KnownTopic],
-    snapshot: KafkaSnapshot,
-    asked: Sequence[OffsetRange],
+    known: Mapping[str, model.KnownTopic],
+    snapshot: model.KafkaSnapshot,
+    asked: Sequence[model.OffsetRange],
 ) -> ReplayPlan:
     """The plan of a replay against what the ledger says now.
 
@@ -41,7 +34,9 @@ def plan_against(
         snapshot: What Kafka says of them.
         asked: The requested ranges.
     """
-    known_tiles: dict[TopicPartition, dict[Tile, None]] = {}  # each once, however many ranges ask
+    known_tiles: dict[
+        model.TopicPartition, dict[Tile, None]
+    ] = {}  # each once, however many ranges ask
     for r in asked:
         if r.partition.topic in known:
             of_partition = known_tiles.setdefault(r.partition, {})
@@ -64,7 +59,9 @@ def plan_against(
     )
 
 
-def snapshot_of(kafka: Kafka, pipeline: Pipeline, known: Mapping[str, KnownTopic]) -> KafkaSnapshot:
+def snapshot_of(
+    kafka: Kafka, pipeline: Pipeline, known: Mapping[str, model.KnownTopic]
+) -> model.KafkaSnapshot:
     """Kafka's answer for the pipeline's topics and those that it has read before."""
     return kafka.snapshot(
         sorted({*pipeline.topics, *known}),
@@ -72,7 +69,7 @@ def snapshot_of(kafka: Kafka, pipeline: Pipeline, known: Mapping[str, KnownTopic
     )
 
 
-def other_generations(batch: Batch, known: Mapping[str, KnownTopic]) -> Iterator[str]:
+def other_generations(batch: model.Batch, known: Mapping[str, model.KnownTopic]) -> Iterator[str]:
     """Ranges of a topic that was created again since; the same offsets are now other records."""
     for segment in batch.segments:
         now = known.get(segment.range.partition.topic)
@@ -106,7 +103,7 @@ def replan_batch(ctx: Context, batch_id: int) -> list[int]:
         now = batches.find_batch(tx, batch_id, lock=True)
         if now.planned_at != batch.planned_at:
             raise batches.restored_error(batch_id)
-        if now.state is not BatchState.PLANNED:
+        if now.state is not model.BatchState.PLANNED:
             raise FencedError(
                 f"batch {batch_id} is {now.state}", next_step=f"tally show {batch_id}"
             )

@@ -1,22 +1,24 @@
 """Running batches: those that were planned, a pipeline's next ones, or all that wait."""
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from tally import errors
 from tally.context import Context
-from tally.counting.batch import Ran, run_batch
-from tally.counting.partitions import Outcomes, run_partitions, worst_of
+from tally.counting.batch import Outcomes, run_planned
+from tally.counting.outcomes import Ran
 from tally.counting.plan import plan
 from tally.counting.replan import replan_batch
 from tally.errors import OvertakenError, TallyError
 from tally.ledger.batches import Requester, find_batches
 from tally.ledger.records import batch_record
 from tally.ledger.replays import standing_for_all
-from tally.model import Batch, BatchKind
-from tally.planning.blocks import Block, blocked_error
+from tally.model import EMPTY_TOTALS, Batch, BatchKind
+from tally.planning.blocks import Block
 from tally.views import ErrorView
 
 REPLANS_MAX: Final = 5
@@ -37,18 +39,8 @@ class RunView:
     @property
     def unmatched(self) -> int:
         """Well-formed lines that were read, when not one of them was counted; 0 otherwise."""
-        if any(batch.matched for batch in self.batches):
-            return 0
-        return sum(b.records - b.malformed - b.continuations for b in self.batches)
-
-    def check_unblocked(self) -> None:
-        """Raise while something is blocked; the other partitions were counted all the same.
-
-        Raises:
-            OperatorError: With every block and the next step.
-        """
-        if self.pipeline is not None and self.blocks:
-            raise blocked_error(self.pipeline, self.blocks)
+        total = sum((batch.total for batch in self.batches), EMPTY_TOTALS)
+        return 0 if total.matched else total.unmatched - (total.continuations or 0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,8 +82,8 @@ def run_batches(ctx: Context, batch_ids: Sequence[int]) -> Iterator[Ran]:
         yield from (ran for ran in outcomes.values() if isinstance(ran, Ran))
         begun = {batch.batch_id for batch in now}
         todo = [batch_id for batch_id in todo if batch_id not in begun]
-        errors = {n: error for n, error in outcomes.items() if isinstance(error, TallyError)}
-        for batch_id, error in errors.items():
+        not_done = {n: error for n, error in outcomes.items() if isinstance(error, TallyError)}
+        for batch_id, error in not_done.items():
             before = replanned.get(batch_id, 0)
             if not isinstance(error, OvertakenError) or before == REPLANS_MAX:
                 failed[batch_id] = error
@@ -107,6 +99,24 @@ def run_batches(ctx: Context, batch_ids: Sequence[int]) -> Iterator[Ran]:
         raise worst_of(failed)
 
 
+def worst_of(failed: Mapping[int, TallyError]) -> TallyError:
+    """The error of the worst failure, with the others in its sentence."""
+    worst = max(failed, key=lambda batch_id: _severity(failed[batch_id]))
+    others = [f"batch {n}: [{e.code}] {e.what}" for n, e in failed.items() if n != worst]
+    if not others:
+        return failed[worst]
+    error = copy.copy(failed[worst])
+    error.what = f"{error.what}; besides, {'; '.join(others)}"
+    return error
+
+
+def _severity(error: TallyError) -> int:
+    """Higher where waiting helps less."""
+    if isinstance(error, errors.OperatorError | errors.UsageError):
+        return 2
+    return 0 if isinstance(error, errors.RetryableError | errors.OutcomeUnknownError) else 1
+
+
 def together(found: Sequence[Batch], first: int) -> list[Batch]:
     """Which of some batches are run next: one, or with one of a single partition its likes."""
     (now,) = [batch for batch in found if batch.batch_id == first]
@@ -120,13 +130,12 @@ def together(found: Sequence[Batch], first: int) -> list[Batch]:
 
 
 def _run(ctx: Context, now: Sequence[Batch]) -> Outcomes:
-    batch_ids = [batch.batch_id for batch in now]
-    if now[0].is_of_partition:
-        return run_partitions(ctx, batch_ids)
     try:
-        return {batch_ids[0]: run_batch(ctx, batch_ids[0])}
+        return run_planned(ctx, [batch.batch_id for batch in now])
     except TallyError as error:
-        return {batch_ids[0]: error}
+        if len(now) > 1:
+            raise
+        return {now[0].batch_id: error}
 
 
 def run_pipeline(

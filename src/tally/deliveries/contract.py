@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tally.aggregates.counts import CountRequest, Counts, KeptLine, LineSet
 from tally.config.pipeline import Pipeline
@@ -83,8 +83,8 @@ class LineWriter(ABC):
     """Writes the set of a segment, in the Spark task that reads it; a part is in memory.
 
     Args:
+        store: The sets of the pipeline (:class:`tally.deliveries.set_store.SetStore`).
         place: The set, which is open.
-        seal: Records that it has all of its lines, and how many.
     """
 
     lines_at_once: ClassVar[int]
@@ -92,8 +92,8 @@ class LineWriter(ABC):
     bytes_at_once: ClassVar[int]
     """With as many bytes of values :meth:`write` is called at the latest."""
 
-    def __init__(self, place: SetPlace, seal: Callable[[SetPlace, int], LineSet]) -> None:
-        self._place, self._seal = place, seal
+    def __init__(self, store: Any, place: SetPlace) -> None:
+        self._store, self._place = store, place
         self._lines: list[KeptLine] = []
         self._bytes = self._written = 0
 
@@ -121,7 +121,8 @@ class LineWriter(ABC):
         with self._discarded():
             self._flush()
             self.close()
-            return self._seal(self._place, self._written)
+            sealed: LineSet = self._store.seal(self._place, self._written)
+            return sealed
 
     @contextmanager
     def _discarded(self) -> Iterator[None]:

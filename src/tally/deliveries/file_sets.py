@@ -205,12 +205,9 @@ class _FileWriter(LineWriter):
 
     lines_at_once: ClassVar[int] = 50_000
     bytes_at_once: ClassVar[int] = 32 * 2**20
+    _store: FileSets
     _parquet: Any = None
     _stream: Any = None
-
-    def __init__(self, store: FileSets, place: SetPlace) -> None:
-        super().__init__(place, store.seal)
-        self._store = store
 
     def write(self, lines: Sequence[KeptLine]) -> None:
         of_set = asdict(self._place).items()

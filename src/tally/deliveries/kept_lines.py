@@ -74,12 +74,10 @@ def keep(open_context: OpenContext, request: CountRequest) -> LineWriter:
     Raises:
         FencedError: A newer attempt has begun.
     """
-    if request.batch is None:
-        raise ValueError("a request that nothing is committed for")
     store = KeptLines(open_context(), request.pipeline).store
     store.check()
-    (segment,) = request.batch.segments
-    return store.writer(store.open_set(request.batch, segment))
+    (segment,) = request.claimed.segments
+    return store.writer(store.open_set(request.claimed, segment))
 
 
 class Verdict(StrEnum):

@@ -199,10 +199,7 @@ class _RowWriter(LineWriter):
 
     lines_at_once: ClassVar[int] = 5_000
     bytes_at_once: ClassVar[int] = 8 * 2**20
-
-    def __init__(self, store: RowSets, place: SetPlace) -> None:
-        super().__init__(place, store.seal)
-        self._store = store
+    _store: RowSets
 
     def write(self, lines: Sequence[KeptLine]) -> None:
         self._store.run_locked(self._place, lambda tx: self._store.put(tx, self._place, lines))

@@ -24,6 +24,7 @@ from tally.deliveries.set_tables import LISTED, PLACE, SetPlace, SetTables
 from tally.errors import ConfigError, DataLossError, FencedError, SchemaError
 from tally.model import Batch, Segment
 from tally.mysql.transactions import T, Transaction
+from tally.views import view_of
 
 _COMPARED_AT_ONCE: Final = 500
 _DROPPED_AT_ONCE: Final = 1_000
@@ -87,7 +88,6 @@ class SetStore(SetTables):
         Raises:
             FencedError: A newer attempt has begun.
         """
-        where = segment.range
 
         def work(tx: Transaction) -> SetPlace:
             tx.execute(
@@ -106,19 +106,17 @@ class SetStore(SetTables):
                     f"attempt {batch.attempt} no longer does",
                     next_step=f"tally show {batch.batch_id}",
                 )
-            place = SetPlace(
+            partition = segment.range.partition
+            place = view_of(
+                SetPlace,
+                batch,
+                segment,
+                segment.range,
+                partition,
                 # Random: numbers in order are given again by a server that was restored, and
                 # an earlier writer of such a set would write to the new one.
                 set_id=secrets.randbits(62),
-                segment_id=segment.segment_id,
-                batch_id=batch.batch_id,
-                attempt=batch.attempt,
-                topic=where.partition.topic,
-                cluster_id=segment.cluster_id,
-                topic_id=segment.topic_id,
-                partition_id=where.partition.partition,
-                from_offset=where.from_offset,
-                until_offset=where.until_offset,
+                partition_id=partition.partition,
             )
             tx.insert_row(f"`{self.sets}`", **asdict(place))
             return place

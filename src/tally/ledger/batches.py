@@ -160,24 +160,8 @@ def insert_batch(
     return batch_id
 
 
-def claim(tx: Transaction, batch_id: int, claimed_by: str) -> Batch:
-    """Raise the batch's attempt and give it a token: earlier claims can no longer commit it.
-
-    Returns:
-        The batch with the new attempt; unchanged when it is committed already.
-
-    Raises:
-        UnknownBatchError: The ledger has none of that id.
-        FencedError: The batch was abandoned.
-    """
-    (batch,) = claim_all(tx, [batch_id], claimed_by)
-    if batch.state is BatchState.ABANDONED:
-        raise abandoned_error(tx, batch_id)
-    return batch
-
-
-def claim_all(tx: Transaction, batch_ids: Sequence[int], claimed_by: str) -> list[Batch]:
-    """Raise the attempts of those of some batches that are planned.
+def claim(tx: Transaction, batch_ids: Sequence[int], claimed_by: str) -> list[Batch]:
+    """Raise the attempts of the planned ones of some batches: earlier claims can no longer commit.
 
     Returns:
         All of them in the order of their ids: with the new attempt, or as they have ended.

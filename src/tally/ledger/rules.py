@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
-from typing import Final
+from typing import Final, Self
 
 from tally.ledger.positions import PartitionRecord
 from tally.ledger.rows import SEGMENTS, record, records
 from tally.ledger.tables import Tables
+from tally.model import SegmentTotals
 from tally.mysql.transactions import Transaction
 
 # Recent enough to describe the pipeline as it is now, and many enough for a quiet pipeline.
@@ -29,6 +30,15 @@ class Understood:
     """Records among them that begin no line and were left out, as far as this is known."""
     has_matched: bool = True
     """Whether a line was ever counted by these rules."""
+
+    @classmethod
+    def of(cls, total: SegmentTotals) -> Self:
+        """How much of what a read has found."""
+        return cls(
+            records=total.records,
+            malformed=total.malformed,
+            continuations=total.continuations or 0,
+        )
 
     @property
     def ratio(self) -> float:

@@ -84,6 +84,16 @@ def blocked_error(pipeline: str, blocks: Sequence[Block]) -> OperatorError:
     return kind(f"pipeline {pipeline}: not read: {'; '.join(told)}", next_step=next_step)
 
 
+def check_unblocked(pipeline: str | None, blocks: Sequence[Block]) -> None:
+    """Raise while something of a pipeline is blocked; the rest was planned all the same.
+
+    Raises:
+        OperatorError: With every block and the next step.
+    """
+    if pipeline is not None and blocks:
+        raise blocked_error(pipeline, blocks)
+
+
 def topic_block(
     pipeline: Pipeline,
     topic: str,

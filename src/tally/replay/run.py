@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tally.context import Context
-from tally.counting.batch import Ran
+from tally.counting.outcomes import Ran
 from tally.counting.run import run_batches, together
 from tally.ledger import batches, replays
 from tally.ledger.contributions import Changes, changes_of

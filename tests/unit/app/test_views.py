@@ -6,7 +6,7 @@ from tests.unit.values import P0, batch, blank, span
 
 from tally.audit.audit import AuditView, concluded
 from tally.audit.recount import Recount, Unchecked
-from tally.counting.batch import Ran
+from tally.counting.outcomes import Ran
 from tally.counting.plan import Planned, PlannedBatch
 from tally.counting.run import RunView, are_cut
 from tally.ledger.dead_letters import DeadLetterRecord

@@ -12,7 +12,7 @@ from tally.cli.batches import REPLACES
 from tally.cli.output import Output
 from tally.cli.replay import batch_line, question, show_preview, summary
 from tally.config.pipeline import Pipeline
-from tally.counting.batch import Ran
+from tally.counting.outcomes import Ran
 from tally.ledger.contributions import Changes
 from tally.ledger.records import Replaced
 from tally.model import BatchKind, BatchState, ReplayState
