@@ -5,6 +5,7 @@ Only the counts are made up: the commit takes real locks and writes real rows.
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from threading import Event
 
@@ -18,7 +19,7 @@ from tally.errors import DataLossError, MySQLUnavailableError, OutcomeUnknownErr
 from tally.ledger import batches
 from tally.ledger.positions import first_whole, tiles_of
 from tally.ledger.replays import standing_for
-from tally.model import Batch
+from tally.model import Batch, OffsetRange
 from tally.planning.replay_request import RangesAsked, Request
 from tests.minute.steps import AT, ERROR, at_once, audited, count, disturbed
 from tests.minute.test_commit import claimed, commit, count_one, cut_at, planned, result
@@ -193,15 +194,16 @@ def test_a_range_has_the_tiles_that_overlap_it(thirds: World) -> None:
     """Segments beside it are not, and no loss; one with an accepted hole is replaced alone."""
     add_loss(thirds, 1, 0, 30, "expired")
     generation = thirds.segments()[0]["incarnation_id"]
+    middle = OffsetRange(partition=thirds.partition(0), from_offset=10, until_offset=20)
     with thirds.database.transaction(read_only=True) as tx:
-        (tile,) = tiles_of(tx, generation, thirds.partition(0), 10, 20)
-        assert (tile.range.from_offset, tile.range.until_offset) == (10, 20)
-        assert tiles_of(tx, generation, thirds.partition(1), 10, 20) == []
+        (tile,) = tiles_of(tx, generation, middle)
+        assert tile.range == middle
+        assert tiles_of(tx, generation, replace(middle, partition=thirds.partition(1))) == []
         assert first_whole(tx, generation, thirds.partition(0), 10) == 10
     add_loss(thirds, 0, 10, 12, "missing")
     add_loss(thirds, 0, 18, 20, "missing")
     with thirds.database.transaction(read_only=True) as tx:
-        tiles = tiles_of(tx, generation, thirds.partition(0), 0, 30)
+        tiles = tiles_of(tx, generation, replace(middle, from_offset=0, until_offset=30))
     assert [tile.alone for tile in tiles] == [False, True, False]
 
 

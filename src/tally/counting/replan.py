@@ -4,6 +4,7 @@ Planned once when the replay is recorded, and again for a batch where another re
 """
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from tally import model
@@ -34,20 +35,10 @@ def plan_against(
         snapshot: What Kafka says of them.
         asked: The requested ranges.
     """
-    known_tiles: dict[
-        model.TopicPartition, dict[Tile, None]
-    ] = {}  # each once, however many ranges ask
+    known_tiles: defaultdict[model.TopicPartition, set[Tile]] = defaultdict(set)
     for r in asked:
-        if r.partition.topic in known:
-            of_partition = known_tiles.setdefault(r.partition, {})
-            found = positions.tiles_of(
-                tx,
-                known[r.partition.topic].generation_id,
-                r.partition,
-                r.from_offset,
-                r.until_offset,
-            )
-            of_partition.update(dict.fromkeys(found))
+        if (topic := known.get(r.partition.topic)) is not None:
+            known_tiles[r.partition].update(positions.tiles_of(tx, topic.generation_id, r))
     return plan_replay(
         asked,
         known=known,

@@ -8,7 +8,7 @@ from tally.ledger.batches import Requester, insert_batch
 from tally.ledger.rows import columns, record, records
 from tally.ledger.schema import check_version
 from tally.ledger.tables import OWN_TABLES, check_result_table, check_unowned
-from tally.model import Generation, KnownTopic, Loss, Position, TopicPartition
+from tally.model import Generation, KnownTopic, Loss, OffsetRange, Position, TopicPartition
 from tally.mysql.transactions import Transaction
 from tally.planning.ingest import Plan
 from tally.planning.replay import Tile
@@ -270,11 +270,9 @@ def _close_restored(tx: Transaction, generation_id: int, partition: int) -> None
     )
 
 
-def tiles_of(
-    tx: Transaction, generation_id: int, partition: TopicPartition, from_offset: int, until: int
-) -> list[Tile]:
-    """Live and folded segments that overlap ``[from_offset, until)``, in order."""
-    here = (generation_id, partition.partition)
+def tiles_of(tx: Transaction, generation_id: int, r: OffsetRange) -> list[Tile]:
+    """Live and folded segments that overlap a range, in order."""
+    here = (generation_id, r.partition.partition)
     return records(
         tx,
         Tile,
@@ -284,7 +282,7 @@ def tiles_of(
         " and s.live_from >= coalesce((select max(live_from) from segment"
         "   where incarnation_id = %s and partition_id = %s and live_from <= %s), %s)"
         " and s.live_from < %s and s.live_until > %s order by s.from_offset",
-        (*here, *here, from_offset, from_offset, until, from_offset),
+        (*here, *here, r.from_offset, r.from_offset, r.until_offset, r.from_offset),
         "s",
         folded="s.state = 'folded'",
         alone="""exists (select 1 from lost_range l where l.incarnation_id = s.incarnation_id

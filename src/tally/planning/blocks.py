@@ -39,10 +39,10 @@ DOUBTFUL_REASONS = frozenset(
 OTHER_RECORDS = frozenset({BlockReason.TOPIC_CHANGED, BlockReason.CLUSTER_CHANGED})
 """Kafka's offsets are then those of other records than the ledger's."""
 
-_ERRORS: dict[BlockReason, type[OperatorError]] = {
-    BlockReason.TOPIC_MISSING: MissingTopicError,
-    BlockReason.START_IN_FUTURE: StartInFutureError,
+_ERRORS: dict[str, type[OperatorError]] = {
+    kind.code: kind for kind in (MissingTopicError, StartInFutureError)
 }
+"""Of the reasons that are errors by themselves."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
