@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tally.errors import ReplayRefusedError
 from tally.model import OffsetRange, TopicPartition
@@ -142,18 +142,12 @@ def request_digest(request: Request) -> str:
     Returns:
         A SHA-256 in hexadecimal.
     """
-    told = {"kind": type(request).__name__} | {
-        key: _plain(getattr(request, key)) for key in sorted(request.__slots__)
-    }
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return value if value is None or isinstance(value, int | str) else str(value)
+    told: dict[str, Any] = {"kind": type(request).__name__}
+    for key in request.__slots__:
+        value = getattr(request, key)
+        is_by_partition = isinstance(value, Mapping)
+        told[key] = {str(p): at for p, at in value.items()} if is_by_partition else value
+    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def read_bounds(path: Path) -> dict[TopicPartition, int]:
