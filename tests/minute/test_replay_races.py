@@ -13,7 +13,7 @@ import pytest
 
 from tally.context import Context
 from tally.counting import run
-from tally.counting.batch import Ran, run_batch
+from tally.counting.batch import Outcomes, run_planned
 from tally.counting.replan import replan_batch
 from tally.errors import DataLossError, MySQLUnavailableError, OutcomeUnknownError, OvertakenError
 from tally.ledger import batches
@@ -86,15 +86,16 @@ def test_each_batch_of_a_replay_is_replanned_after_five_conflicts_and_not_after_
     assert len(batch_ids) == 2
     left = {True: conflicts, False: conflicts}
 
-    def overtaken(ctx: Context, batch_id: int) -> Ran:
+    def overtaken(ctx: Context, batch_ids: list[int]) -> Outcomes:
+        (batch_id,) = batch_ids
         batch = counted.database.run(lambda tx: batches.find_batch(tx, batch_id))
         is_first = batch.segments[0].range.from_offset == 0
         if left[is_first]:
             left[is_first] -= 1
             raise OvertakenError("another replay was first", next_step="wait")
-        return run_batch(ctx, batch_id)
+        return run_planned(ctx, batch_ids)
 
-    monkeypatch.setattr(run, "run_batch", overtaken)
+    monkeypatch.setattr(run, "run_planned", overtaken)
     ending = pytest.raises(OvertakenError, match="was first") if is_error else nullcontext()
     with ending:
         assert len(list(run.run_batches(counted.context(counted.reader), batch_ids))) == 2
