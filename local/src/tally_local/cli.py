@@ -10,7 +10,6 @@ import click
 from tally.cli.app import App
 from tally.cli.command import command
 from tally.errors import ConfigError, UsageError
-from tally.formatting import ABSENT
 from tally.kafka.client import Kafka
 from tally.spark.java import java
 from tally_local.stack.server import Part, PartStatus
@@ -161,10 +160,10 @@ def _parts(names: tuple[str, ...]) -> tuple[Part, ...]:
 
 
 def _show(app: App, states: list[PartStatus]) -> None:
-    app.out.table(
-        ["PART", "STATE", "ADDRESS", "PID"],
-        [[str(s.part), str(s.state), s.address or ABSENT, str(s.pid or ABSENT)] for s in states],
-    )
+    from tally.reading.columns import Column  # noqa: PLC0415 - brings the ledger
+
+    keys = ("part", "state", "address", "pid")
+    app.out.records([Column(key, "", key.upper()) for key in keys], states)
 
 
 def _make_ready(app: App, stack: Stack) -> None:

@@ -19,7 +19,7 @@ from tally.model import BatchKind
 from tally.reading import columns
 
 _UNITS: Final = {"h": "hours", "d": "days", "w": "weeks"}
-BEGINS: Final = "COUNTING BEGINS AT"
+BEGINS: Final = columns.Column("offset", "", "COUNTING BEGINS AT", columns.OFFSET)
 
 
 @click.group(cls=Group)
@@ -136,8 +136,8 @@ def adopt(
     out = app.out
     view = decisions.preview_adoption(app.context, pipeline, topic, start=start, reason=reason)
     out.line(f"{topic} with the id {view.topic_id} on cluster {view.cluster_id}")
-    rows = [[f"{topic}/{begin.partition}", str(begin.offset)] for begin in view.partitions]
-    out.table(["PARTITION", BEGINS], rows, numbers=[BEGINS])
+    place = replace(columns.PLACE, of=lambda begin: f"{topic}/{begin.partition}")
+    out.records([place, BEGINS], view.partitions)
     for one in view.lost:
         out.line(
             f"accepted as lost with it: {one.range} of the id {one.topic_id}, "

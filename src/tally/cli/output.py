@@ -11,7 +11,7 @@ next command.
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -135,21 +135,10 @@ class Output:
         room = max(console.width - taken, _ROOM_LEAST)
         return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
 
-    def table(
-        self,
-        headers: Sequence[str],
-        rows: Iterable[Sequence[str]],
-        *,
-        numbers: Sequence[str] = (),
-        texts: Sequence[str] = (),
-    ) -> None:
-        """A table of the result, as text.
+    def records(self, columns: "Iterable[Column]", records: Iterable[Any]) -> None:
+        """A table of records, with those of the columns that a terminal shows.
 
-        Args:
-            headers: One for each column.
-            rows: Cells, already formatted; without any ``none`` stands below the headers.
-            numbers: Headers of the columns that are aligned to the right.
-            texts: Headers of the columns that may be broken between words.
+        Without any record ``none`` stands below the headers.
         """
         if self.as_json:
             return
@@ -157,19 +146,25 @@ class Output:
         from rich.table import Table  # noqa: PLC0415 - as above
         from rich.text import Text  # noqa: PLC0415 - as above
 
+        from tally.reading.columns import COUNT, OFFSET, TEXT  # noqa: PLC0415 - brings the ledger
+
         console = self._open_console()
         breaks = console.is_terminal and not self.wide
-        printed = [[printable(cell) for cell in row] for row in rows]
+        shown = [one for one in columns if one.header and (self.wide or not one.wide)]
+        printed = [
+            [printable(_cell(one, record, is_count=one.kind is COUNT)) for one in shown]
+            for record in records
+        ]
         table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
         needed = -_GAP  # the last column has none
-        for at, header in enumerate(headers):
-            is_text = breaks and header in texts
-            cells = [header, *(row[at] for row in printed)]
+        for at, column in enumerate(shown):
+            is_text = breaks and column.kind is TEXT
+            cells = [column.header, *(row[at] for row in printed)]
             pieces = [word for cell in cells for word in cell.split()] if is_text else cells
             width = max(map(cell_len, pieces), default=0)
             needed += width + _GAP
-            justify: JustifyMethod = "right" if header in numbers else "left"
-            table.add_column(header, justify=justify, min_width=width, no_wrap=not is_text)
+            justify: JustifyMethod = "right" if column.kind in {COUNT, OFFSET} else "left"
+            table.add_column(column.header, justify=justify, min_width=width, no_wrap=not is_text)
         for row in printed:
             table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
         console.width = max(console.width, needed)  # where whole words do not fit
@@ -178,21 +173,6 @@ class Output:
         self._write(line.rstrip() for line in captured.get().splitlines())  # as it is padded
         if not printed:
             self.line("none")
-
-    def records(self, columns: "Iterable[Column]", records: Iterable[Any]) -> None:
-        """A table of records, with those of the columns that a terminal shows."""
-        from tally.reading.columns import COUNT, OFFSET, TEXT  # noqa: PLC0415 - brings the ledger
-
-        shown = [one for one in columns if one.header and (self.wide or not one.wide)]
-        self.table(
-            [one.header for one in shown],
-            (
-                [_cell(one, record, is_count=one.kind is COUNT) for one in shown]
-                for record in records
-            ),
-            numbers=[one.header for one in shown if one.kind in {COUNT, OFFSET}],
-            texts=[one.header for one in shown if one.kind is TEXT],
-        )
 
     def left_out(self, rows: int) -> None:
         """Say how many rows of a table are not shown, if there are any."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any, Final
 
 import click
@@ -19,7 +20,7 @@ from tally.ledger import contributions, replays
 from tally.maintenance.decisions import cancel_replay
 from tally.model import EMPTY_TOTALS, OffsetRange, ReplayState
 from tally.planning.replay_request import Request
-from tally.reading.columns import PLACE, SPAN, TEXT, Column
+from tally.reading.columns import COUNT, PLACE, SPAN, TEXT, WORD, Column
 from tally.replay import run as use_case
 from tally.replay.preview import Preview, preview
 from tally.replay.record import request_replay
@@ -313,6 +314,7 @@ def question(preview: Preview) -> str:
 def _show_ranges(out: Output, preview: Preview) -> None:
     # Ranges of seven digits fit into 80 columns; a column that would be empty is left out.
     numbers = ["SEGMENTS", *(["NEVER COUNTED"] if preview.never_counted else [])]
+    headers = ["PARTITION", "ASKED", "READ", *numbers, "KAFKA HOLDS"]
     rows = []
     for read in preview.read[:ROWS_SHOWN]:
         place, (first, *others) = read.range.place, _spans(read.asked)
@@ -320,7 +322,11 @@ def _show_ranges(out: Output, preview: Preview) -> None:
         rows.append([place, first, read.range.span, *values, str(read.kafka_holds or ABSENT)])
         # Further requested ranges in it have lines of their own.
         rows += [[place, other, *([""] * (len(values) + 2))] for other in others]
-    out.table(["PARTITION", "ASKED", "READ", *numbers, "KAFKA HOLDS"], rows, numbers=numbers)
+    shown = [
+        Column(header, "", header, COUNT if header in numbers else WORD, of=itemgetter(at))
+        for at, header in enumerate(headers)
+    ]
+    out.records(shown, rows)
     out.left_out(len(preview.read) - ROWS_SHOWN)
 
 

@@ -5,6 +5,7 @@ import io
 from typing import Any
 
 import pytest
+import rich.table
 from tests.unit.values import AT, P0, blank, kafka, known, pipeline, span, totals
 
 from tally.airflow.console import pages
@@ -135,7 +136,9 @@ def test_a_terminal_shows_each_record(
     shown: list[list[str]] = []
     out = Output()
     out.wide = True
-    monkeypatch.setattr(out, "table", lambda _, rows, **__: shown.extend(rows))
+    monkeypatch.setattr(
+        rich.table.Table, "add_row", lambda _, *cells: shown.append([cell.plain for cell in cells])
+    )
     out.records(described, [record])
     assert [" | ".join(row) for row in shown] == [line]
 

@@ -4,7 +4,10 @@ import json
 import logging
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from operator import itemgetter
 
 import click
 import pytest
@@ -13,28 +16,40 @@ from rich.console import Console
 from tally.cli.output import Output, moment, number, shortened
 from tally.cli.tree import LogFormatter, is_worth_saying
 from tally.formatting import printable, printable_bytes
-from tally.reading.columns import Column
+from tally.reading.columns import COUNT, OFFSET, TEXT, WORD, Column
 
 Captured = pytest.CaptureFixture[str]
 
 
+def columns(headers: Sequence[str], *, counts: str = "", texts: str = "") -> list[Column]:
+    """Columns of rows with a cell for each."""
+    kinds = {counts: COUNT, texts: TEXT}
+    return [
+        Column(header, "", header, kinds.get(header, WORD), of=itemgetter(at))
+        for at, header in enumerate(headers)
+    ]
+
+
 def test_a_piped_table_is_plain_text_and_nothing_is_cut(capsys: Captured) -> None:
     """A line is a row, however long, with no colour and no blanks at its end."""
-    Output().table(["A", "COUNT"], [["x" * 500, "1"], ["committed", "1,000"]], numbers=["COUNT"])
+    shown = columns(["A", "COUNT"], counts="COUNT")
+    Output().records(shown, [["x" * 500, 1], ["committed", 1000]])
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "x" * 500 + "      1"
     assert lines[2] == "committed" + " " * 491 + "  1,000"
     assert not any("\x1b" in line or line != line.rstrip() for line in lines)
-    Output().table(["PARTITION", "RANGE"], [])  # a list of nothing says so
+    Output().records(columns(["PARTITION", "RANGE"]), [])  # a list of nothing says so
     assert capsys.readouterr().out == "PARTITION  RANGE\nnone\n"
-    Output().table(["RANGE"], [["[300, 310)"], ["[bold]x[/bold] :smile:"]])  # text and no markup
+    Output().records(
+        columns(["RANGE"]), [["[300, 310)"], ["[bold]x[/bold] :smile:"]]
+    )  # text and no markup
     assert capsys.readouterr().out == "RANGE\n[300, 310)\n[bold]x[/bold] :smile:\n"
 
 
 def test_what_does_not_print_is_escaped_everywhere(capsys: Captured) -> None:
     """Text from outside cannot move the cursor, wherever it is shown."""
     output = Output()
-    output.table(["VALUE"], [["a\x1b[2Jb\nc"]])
+    output.records(columns(["VALUE"]), [["a\x1b[2Jb\nc"]])
     output.line("a\x1b[2Jb")
     output.note("a\x1b[2Jb")
     output.problem("code", "a\x1b[2Jb", "c\x07")
@@ -136,12 +151,13 @@ def test_numbers_have_separators_times_are_utc_and_a_cut_is_seen() -> None:
 
 
 HEADERS = ["ID", "STATE", "LINES"]
-ROWS = [["1", "committed, partly replaced", "1,234"], ["22", "planned", "-"]]
+ROWS = [[1, "committed, partly replaced", 1234], [22, "planned", None]]
 
 
-def table(capsys: Captured, width: int, texts: tuple[str, ...] = ("STATE",)) -> list[str]:
+def table(capsys: Captured, width: int, texts: str = "STATE") -> list[str]:
     out = Output(open_console=lambda: Console(force_terminal=True, no_color=True, width=width))
-    out.table(HEADERS, ROWS, numbers=["ID", "LINES"], texts=texts)
+    first, *others = columns(HEADERS, counts="LINES", texts=texts)
+    out.records([replace(first, kind=OFFSET), *others], ROWS)
     return [click.unstyle(line).rstrip() for line in capsys.readouterr().out.splitlines()]
 
 
@@ -152,7 +168,7 @@ def test_a_table_is_as_wide_as_its_content_and_breaks_texts_between_words(capsys
         " 1  committed, partly replaced  1,234",
         "22  planned                         -",
     ]
-    assert table(capsys, 80) == table(capsys, 10, texts=()) == wide
+    assert table(capsys, 80) == table(capsys, 10, texts="") == wide
     assert table(capsys, 30) == [
         "ID  STATE                LINES",
         " 1  committed, partly    1,234",
