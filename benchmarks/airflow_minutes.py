@@ -157,7 +157,7 @@ class System:
         """Create the ledger and the topic."""
         os.environ |= {
             "TALLY_CONFIG": str(self.config),
-            "TALLY_SECRETS_FILE": str(self.stack.overlay),
+            "TALLY_SECRETS_FILE": str(self.stack.layout.overlay),
         }
         self.settings = load_settings(self.config)
         migrate(Database(settings=self.settings.mysql), self.settings)
@@ -227,7 +227,7 @@ class System:
 
     def _cpu(self) -> dict[str, float]:
         """CPU seconds so far, by whose they are: a task is all that Airflow's workers start."""
-        airflow = self.stack.members(Part.AIRFLOW)
+        airflow = self.stack.processes.members(Part.AIRFLOW)
         workers = [
             p for p in airflow if " ".join(_unless_gone(p.cmdline)).startswith("airflow worker")
         ]
@@ -238,9 +238,12 @@ class System:
         return {
             "Airflow": _total(rest) + sum(own for own, _ in of_workers),
             "its tasks": _total(tasks) + sum(ended for _, ended in of_workers),
-            "Spark's server": _total(self.stack.members(Part.SPARK)),
+            "Spark's server": _total(self.stack.processes.members(Part.SPARK)),
             "Kafka and MySQL": _total(
-                [*self.stack.members(Part.KAFKA), *self.stack.members(Part.MYSQL)]
+                [
+                    *self.stack.processes.members(Part.KAFKA),
+                    *self.stack.processes.members(Part.MYSQL),
+                ]
             ),
         }
 

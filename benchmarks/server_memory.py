@@ -116,7 +116,7 @@ def _used(server: psutil.Process) -> dict[str, float]:
 
 
 def _server(servers: Bench) -> psutil.Process:
-    (found,) = [p for p in servers.stack.members(Part.SPARK) if p.name() == "java"]
+    (found,) = [p for p in servers.stack.processes.members(Part.SPARK) if p.name() == "java"]
     return found
 
 

@@ -101,7 +101,7 @@ def serving(
         config = Path(folder) / "tally.toml"
         config.touch(mode=0o600)
         tables = [f"[pipelines.{name}]\n{keys}\n" for name, keys in pipelines.items()]
-        overlay = stack.overlay.read_text(encoding="utf-8")
+        overlay = stack.layout.overlay.read_text(encoding="utf-8")
         config.write_text("\n".join([overlay, *tables]), encoding="utf-8")
         settings = load_settings(config)
         with Database(settings=settings.mysql).transaction() as tx:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tally_local.stack.home import Layout
 from tally_local.stack.kafka_server import STARTED, KafkaServer
 from tally_local.stack.ports import LOOPBACK, Ports
 from tally_local.stack.stack import Stack
@@ -31,7 +32,7 @@ class SaslBroker:
 @contextmanager
 def sasl_broker(stack: Stack, folder: Path) -> Iterator[SaslBroker]:
     """Start the broker with the stack's jars and its data in a folder, and stop it at the end."""
-    server = KafkaServer(folder=folder, jars=stack.kafka_jars_dir)
+    server = KafkaServer(layout=Layout(stack.layout.project, folder))
     ports = Ports(folder / "ports.json").choose((*server.ports, "sasl"))
     broker = SaslBroker(
         open_address=server.address(ports),
@@ -41,7 +42,7 @@ def sasl_broker(stack: Stack, folder: Path) -> Iterator[SaslBroker]:
     )
     command = server.prepare(ports)
     both = f"PLAINTEXT://{broker.open_address},SASL_PLAINTEXT://{broker.address}"
-    with (folder / "server.properties").open("a", encoding="utf-8") as config:
+    with (server.folder / "server.properties").open("a", encoding="utf-8") as config:
         config.write(
             f"listeners={both},CONTROLLER://{LOOPBACK}:{ports['kafka_controller']}\n"
             f"advertised.listeners={both}\n"

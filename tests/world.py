@@ -398,7 +398,7 @@ class World:
 
 def make_settings(stack: Stack, path: Path, pipelines: Mapping[str, Mapping[str, Any]]) -> Settings:
     """Write a configuration that leads to the stack's servers, and read it."""
-    overlay = stack.overlay.read_text(encoding="utf-8")
+    overlay = stack.layout.overlay.read_text(encoding="utf-8")
     # A busy machine may keep the broker's controller from an answer for longer than usual.
     tables = [overlay.replace("[kafka]\n", f"[kafka]\nrequest_timeout_s = {REQUEST_TIMEOUT_S}\n")]
     for name, keys in pipelines.items():

@@ -219,7 +219,9 @@ class Attacker:
                 worker.kill()
         folder = self.system.stack.layout.home / Part.AIRFLOW
         main = next(
-            p for p in self.system.stack.members(Part.AIRFLOW) if "standalone" in arguments(p)
+            p
+            for p in self.system.stack.processes.members(Part.AIRFLOW)
+            if "standalone" in arguments(p)
         )
         with (self.system.setup.home / "scheduler.log").open("ab") as log:
             subprocess.Popen(
@@ -275,7 +277,7 @@ def _main(part: Part) -> Finder:
 
 def _member(part: Part, is_meant: Callable[[list[str]], bool]) -> Finder:
     def find(system: System) -> list[psutil.Process]:
-        return [p for p in system.stack.members(part) if is_meant(arguments(p))]
+        return [p for p in system.stack.processes.members(part) if is_meant(arguments(p))]
 
     return find
 
@@ -294,7 +296,7 @@ def _connect(system: System) -> list[psutil.Process]:
 
 def _workers(system: System) -> list[psutil.Process]:
     """The Python processes in which tasks of Spark commit."""
-    found = {*system.processes(), *system.stack.members(Part.CLUSTER)}
+    found = {*system.processes(), *system.stack.processes.members(Part.CLUSTER)}
     for server in _connect(system):
         with contextlib.suppress(psutil.Error):
             found |= {*server.children(recursive=True)}
@@ -370,7 +372,7 @@ def processes_by_role(system: System) -> dict[str, list[psutil.Process]]:
     by_role = {str(role): victim.find(system) for role, victim in _VICTIMS.items()}
     known = {process.pid for processes in by_role.values() for process in processes}
     if Part.AIRFLOW in system.parts:
-        rest = [p for p in system.stack.members(Part.AIRFLOW) if p.pid not in known]
+        rest = [p for p in system.stack.processes.members(Part.AIRFLOW) if p.pid not in known]
         by_role["Airflow, the rest"] = rest
     return {**by_role, "the campaign itself": [psutil.Process()]}
 

@@ -262,7 +262,7 @@ class System:
     def spark_servers(self) -> list[psutil.Process]:
         """The JVM of the Spark Connect server; none while it is down."""
         if self.setup.keeps_spark:
-            return [p for p in self.stack.members(Part.SPARK) if p.name() == "java"]
+            return [p for p in self.stack.processes.members(Part.SPARK) if p.name() == "java"]
         return [] if self.connect is None else [self.connect.process]
 
     def close(self) -> None:
@@ -360,7 +360,10 @@ class System:
             return False
 
     def _configured(self) -> dict[str, str]:
-        return {"TALLY_CONFIG": str(self.config), "TALLY_SECRETS_FILE": str(self.stack.overlay)}
+        return {
+            "TALLY_CONFIG": str(self.config),
+            "TALLY_SECRETS_FILE": str(self.stack.layout.overlay),
+        }
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -213,7 +213,7 @@ def test_what_cannot_be_tried_is_refused(tally: Call, tmp_path: Path) -> None:
 def test_what_is_tried_needs_no_pipeline(tally: Call, world: World) -> None:
     """A topic: none, or one that is wrong; it needs to know the servers."""
     world.produce([LINE], 0)
-    overlay = world.stack.overlay.read_text(encoding="utf-8")
+    overlay = world.stack.layout.overlay.read_text(encoding="utf-8")
     for pipelines in ("", "[pipelines.a]\ntopics = []\n"):
         world.config.write_text(f"{overlay}\n{pipelines}", encoding="utf-8")
         answer = tally("format", "try", world.topic, "--format", "fixed", "--json").ends(0)

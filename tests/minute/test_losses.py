@@ -79,13 +79,13 @@ def test_a_truncated_partition_stays_blocked_until_an_operator_accepts(own_world
     """Also when it has grown again: other records have the offsets that were counted."""
     own_world.produce([ERROR] * 3)
     log = next(
-        own_world.stack.overlay.parent.rglob(f"{own_world.topic}-0/00000000000000000000.log")
+        own_world.stack.layout.overlay.parent.rglob(f"{own_world.topic}-0/00000000000000000000.log")
     )
     size = log.stat().st_size
     own_world.produce([ERROR] * 2)
     assert own_world.minute() is not None
     # As a broker does that comes back without its last records.
-    own_world.stack.kill(Part.KAFKA)
+    own_world.stack.processes.kill(Part.KAFKA)
     os.truncate(log, size)
     for file in (*log.parent.glob("*index"), *log.parent.glob("leader-epoch-checkpoint")):
         file.unlink()

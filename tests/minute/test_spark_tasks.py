@@ -99,10 +99,10 @@ def test_the_broker_dies_and_comes_back_in_the_middle_of_the_read(
     in_the_middle = []
 
     def kill_the_broker(_: "Future[bool]") -> None:
-        for process in own_world.stack.members(Part.KAFKA):
+        for process in own_world.stack.processes.members(Part.KAFKA):
             process.suspend()
         in_the_middle.append(bool(driver.running()))
-        own_world.stack.kill(Part.KAFKA)
+        own_world.stack.processes.kill(Part.KAFKA)
         own_world.bring_back(Part.KAFKA)
 
     errors = (RetryableError, DataLossError)
@@ -114,7 +114,7 @@ def test_the_database_dies_under_the_commit(own_world: World) -> None:
     batch = own_world.planned([ERROR] * 300)
 
     def kill() -> None:
-        own_world.stack.kill(Part.MYSQL)
+        own_world.stack.processes.kill(Part.MYSQL)
         own_world.bring_back(Part.MYSQL)
 
     with pytest.raises(RetryableError):

@@ -63,7 +63,7 @@ def settings_for(
         "measure": "bytes" if in_bytes else "count",
     }
     # With all that keeps its lines: whether it keeps them is decided for each example.
-    files = f"file://{stack.overlay.parent}/kept/{name}"
+    files = f"file://{stack.layout.overlay.parent}/kept/{name}"
     for more in (
         {"delivery": "rows"},
         {"delivery": "procedure"},
@@ -95,7 +95,7 @@ def pipelines(settings: Settings, stack: Stack) -> Iterator[NewPipeline]:
         return connection
 
     def restart() -> None:
-        stack.kill(Part.MYSQL)
+        stack.processes.kill(Part.MYSQL)
         stack.up([Part.MYSQL])
         proxy.sessions.clear()  # the server numbers sessions from the start again
         faults.forget_root()

@@ -49,13 +49,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     home = tmp_path_factory.mktemp("a home")
 
     def server(_: Part) -> SparkServer:
-        return SparkServer(
-            folder=home / Part.SPARK,
-            jars=downloads.jars_dir,
-            credentials=made.credentials(),
-            hung_s=15.0,
-            stuck_s=2,
-        )
+        return SparkServer(layout=made.layout, hung_s=15.0, stuck_s=2)
 
     made = Stack(project=PROJECT, home=home, servers=server)
     made.up([Part.SPARK])
@@ -81,7 +75,7 @@ def counts(server: SparkSettings) -> bool:
 
 def jvm(stack: Stack) -> psutil.Process:
     """The server's JVM."""
-    (found,) = [p for p in stack.members(Part.SPARK) if p.name() == "java"]
+    (found,) = [p for p in stack.processes.members(Part.SPARK) if p.name() == "java"]
     return found
 
 
@@ -89,7 +83,7 @@ def sent_to_the_server(stack: Stack) -> bool:
     """Whether commands and Airflow's DAGs count on the server."""
     connections = json.loads((stack.layout.airflow / "connections.json").read_text("utf-8"))
     kind = connections["tally_spark"]["conn_type"]
-    overlay = "sc://" in stack.overlay.read_text(encoding="utf-8")
+    overlay = "sc://" in stack.layout.overlay.read_text(encoding="utf-8")
     assert kind == ("spark_connect" if overlay else "spark")
     return overlay
 
@@ -108,7 +102,7 @@ def test_only_who_has_the_token_counts(stack: Stack) -> None:
     with pytest.raises(AccessDeniedError):
         counts(settings(stack, "another"))
     token = stack.credentials().spark_token
-    lines = [" ".join(process.cmdline()) for process in stack.members(Part.SPARK)]
+    lines = [" ".join(process.cmdline()) for process in stack.processes.members(Part.SPARK)]
     assert all(token not in line for line in lines)
     assert any("--master local[2]" in line for line in lines)
     listening = [c for c in jvm(stack).net_connections("tcp") if c.status == psutil.CONN_LISTEN]
@@ -190,7 +184,7 @@ def test_a_server_without_memory_ends_instead_of_answering_wrongly(stack: Stack)
     assert sent_to_the_server(stack)
     stack.down([Part.SPARK])
     assert not sent_to_the_server(stack)
-    assert stack.members(Part.SPARK) == []
+    assert stack.processes.members(Part.SPARK) == []
     assert not answers(port, timeout_s=1)
 
 

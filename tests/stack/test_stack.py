@@ -119,7 +119,7 @@ def test_a_killed_mysql_comes_back_with_its_data(own_stack: Stack) -> None:
     with mysql(own_stack) as connection, connection.cursor() as cursor:
         cursor.execute("create table kept select 42 as number")
     kafka = status(own_stack, Part.KAFKA).pid
-    own_stack.kill(Part.MYSQL)
+    own_stack.processes.kill(Part.MYSQL)
     assert status(own_stack, Part.MYSQL).state is PartState.CRASHED
     with pytest.raises(StackError, match=r"mysql crashed(.|\n)*ready for connections"):
         own_stack.watch(SERVERS)
@@ -128,7 +128,7 @@ def test_a_killed_mysql_comes_back_with_its_data(own_stack: Stack) -> None:
     with socket.create_server(before := at(own_stack)):
         own_stack.up(SERVERS)
     assert at(own_stack) != before
-    assert f"port = {at(own_stack)[1]}" in own_stack.overlay.read_text()
+    assert f"port = {at(own_stack)[1]}" in own_stack.layout.overlay.read_text()
     with mysql(own_stack) as connection, connection.cursor() as cursor:
         cursor.execute("select number from kept")
         assert cursor.fetchall() == ((42,),)
@@ -147,10 +147,10 @@ def test_servers_that_another_command_stops_have_not_crashed(own_stack: Stack) -
     assert own_stack.stopped(SERVERS) == []
     # A second `up` changes no process, no port and no overlay.
     before = [(status.pid, status.address) for status in own_stack.status()]
-    written = own_stack.overlay.stat().st_mtime_ns
+    written = own_stack.layout.overlay.stat().st_mtime_ns
     own_stack.up(SERVERS)
     assert [(status.pid, status.address) for status in own_stack.status()] == before
-    assert own_stack.overlay.stat().st_mtime_ns == written
+    assert own_stack.layout.overlay.stat().st_mtime_ns == written
 
 
 def test_passwords_are_in_private_files_and_servers_listen_on_loopback(own_stack: Stack) -> None:
@@ -164,7 +164,7 @@ def test_passwords_are_in_private_files_and_servers_listen_on_loopback(own_stack
         with suppress(FileNotFoundError):  # the servers write and delete meanwhile
             if path.is_file() and any(secret.encode() in path.read_bytes() for secret in secrets):
                 holders.append(path)
-    assert own_stack.overlay in holders
+    assert own_stack.layout.overlay in holders
     assert {path.stat().st_mode & 0o777 for path in holders} == {0o600}
     host, port = at(own_stack)
     for user in ("root", "tally", ""):
@@ -248,7 +248,7 @@ def test_the_spark_server_goes_where_the_cluster_goes(tmp_path: Path) -> None:
         assert stack.stopped(both) == []
         assert status(stack, Part.SPARK).pid != alone
         # The server is told where it counts when it starts: by then the cluster was started.
-        begun = [stack.members(part)[0].create_time() for part in both]
+        begun = [stack.processes.members(part)[0].create_time() for part in both]
         assert begun == sorted(begun)
         assert stack.down([Part.CLUSTER]) == [Part.SPARK, Part.CLUSTER]
         assert stack.stopped(both) == both

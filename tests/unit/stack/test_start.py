@@ -88,7 +88,7 @@ def test_a_port_lost_to_a_quicker_process_is_replaced(
     status = stack.up([Part.MYSQL])[0]
     assert status.state is PartState.RUNNING
     old, new = server.stolen[0].getsockname()[1], str(status.address).split(":")[1]
-    assert f"port = {new}" in stack.overlay.read_text()
+    assert f"port = {new}" in stack.layout.overlay.read_text()
     moved = f"mysql: another process has taken port {old} (mysql); from now on it is {new}"
     assert said == [
         "mysql: starting",

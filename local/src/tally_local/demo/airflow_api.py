@@ -5,12 +5,7 @@ from http import HTTPStatus
 from typing import Any, Final, Self
 
 import httpx
-from tenacity import (
-    Retrying,
-    retry_if_exception,
-    stop_after_delay,
-    wait_fixed,
-)
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from tally.errors import StackError
 from tally_local.stack.airflow_server import ADMIN
@@ -92,19 +87,12 @@ class AirflowApi:
         """Send a request, for instance ``GET /api/v2/dags``; returns the JSON of the answer.
 
         Raises:
-            RefusedError: Airflow answers with an error.
+            RefusedError: Airflow answers with an error, for instance as it does not know the user.
             StackError: Airflow does not answer.
         """
-        return self._ask(method, path, self.login(), **body)
-
-    def login(self) -> dict[str, str]:
-        """The headers of a request of the user.
-
-        Raises:
-            StackError: Airflow does not know the user, or does not answer.
-        """
         token = self._ask("POST", "/auth/token", {}, username=self.user, password=self.password)
-        return {"Authorization": f"Bearer {token['access_token']}"}
+        headers = {"Authorization": f"Bearer {token['access_token']}"}
+        return self._ask(method, path, headers, **body)
 
     def _ask(self, method: str, path: str, headers: dict[str, str], **body: Any) -> Any:
         try:

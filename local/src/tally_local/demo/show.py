@@ -80,9 +80,11 @@ def _unpaused(airflow: AirflowApi) -> Iterator[None]:
 
 
 def _show(stack: Stack, ctx: Context, pipeline: Pipeline, *, once: bool) -> int:
+    deadline = time.monotonic() + PATIENCE_S
     if waits(ctx, pipeline):
         _say("lines that wait already are counted first")
-        _drain(ctx, pipeline)
+    while waits(ctx, pipeline):
+        _check_patience(deadline)
     before = _counted(ctx, pipeline)
     seed = time.time_ns() % 1_000_000
     _say(f"writing about {LINES_PER_SECOND} lines a second to {pipeline.topics[0]}, seed {seed}")
@@ -120,12 +122,6 @@ def waits(ctx: Context, pipeline: Pipeline) -> bool:
         for topic, of_topic in snapshot.topics.items()
         for number, held in of_topic.partitions.items()
     )
-
-
-def _drain(ctx: Context, pipeline: Pipeline) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while waits(ctx, pipeline):
-        _check_patience(deadline)
 
 
 def _check_patience(deadline: float) -> None:
@@ -174,7 +170,8 @@ def _shown_commits(stack: Stack, ctx: Context) -> Iterator[BatchRecord]:
 def _conclude(ctx: Context, pipeline: Pipeline, traffic: Traffic, before: Mapping[str, int]) -> int:
     """Print the last rows, the audit's conclusion and the producer's own count."""
     verdict = audit(ctx, pipeline.name)
-    expected, differing = _compare(ctx, pipeline, traffic, before)
+    expected, counted = _compare(ctx, pipeline, traffic, before)
+    differing = sorted({minute for minute, _ in expected.items() ^ counted.items()})
     _say(f"\nlast rows of {pipeline.table}:")
     for minute, count in _counted(ctx, pipeline, last=LAST_ROWS).items():
         _say(f"  {minute}  {count:>8,}")
@@ -190,8 +187,9 @@ def _conclude(ctx: Context, pipeline: Pipeline, traffic: Traffic, before: Mappin
             _say(f"  {found.check}: {found.where}: {found.detail}")
     if differing:
         _say("the producer's own count: DIFFERS")
-        for minute, (sent, counted) in differing.items():
-            _say(f"  {minute}: sent {sent:,}, counted {counted:,}")
+        for minute in differing:
+            sent, in_table = expected.get(minute, 0), counted.get(minute, 0)
+            _say(f"  {minute}: sent {sent:,}, counted {in_table:,}")
     else:
         _say(
             f"the producer's own count: equal ({sum(expected.values()):,} lines at "
@@ -202,14 +200,14 @@ def _conclude(ctx: Context, pipeline: Pipeline, traffic: Traffic, before: Mappin
 
 def _compare(
     ctx: Context, pipeline: Pipeline, traffic: Traffic, before: Mapping[str, int]
-) -> tuple[dict[str, int], dict[str, tuple[int, int]]]:
-    """Compare the result with what the producer sent, in one snapshot of the ledger.
+) -> tuple[dict[str, int], dict[str, int]]:
+    """What the producer sent and what was counted, in one snapshot of the ledger.
 
     Minutes that the table had before are left out: an earlier run has counted lines in them.
 
     Returns:
         Lines at the pipeline's levels that the producer wrote below the committed offsets, by
-        minute; lines sent and lines counted, for each minute in which they differ.
+        minute; the counted lines from the first of these minutes on.
     """
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         offsets = positions.current_offsets(tx, pipeline.name)
@@ -217,9 +215,7 @@ def _compare(
     sent = traffic.lines_before({p.partition: offset for p, offset in offsets.items()})
     expected = {minute: count for minute, count in sent.items() if minute not in before}
     first = min(expected, default="9999")
-    minutes = expected.keys() | {m for m in counted if m >= first and m not in before}
-    both = {minute: (expected.get(minute, 0), counted.get(minute, 0)) for minute in sorted(minutes)}
-    return expected, {minute: pair for minute, pair in both.items() if pair[0] != pair[1]}
+    return expected, {m: n for m, n in counted.items() if m >= first and m not in before}
 
 
 def _counted(ctx: Context, pipeline: Pipeline, *, last: int | None = None) -> dict[str, int]:

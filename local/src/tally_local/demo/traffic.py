@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, Self
 
 from tally.clock import Clock
@@ -150,19 +150,16 @@ class Traffic:
 
     def _work(self) -> None:
         try:
-            self._write_until_closed()
+            while not self._stopping.is_set():
+                now = self._clock.now()
+                for line in lines_of(self._random, now, self._per_tick):
+                    self._write(line, self._random.choice(self._partitions))
+                elapsed = (self._clock.now() - now).total_seconds()
+                self._stopping.wait(max(0.0, TICK_S - elapsed))
+            self._writer.flush()
         except Exception as error:  # ends the thread; lines_before raises it
             self._failure = repr(error)
             raise
-
-    def _write_until_closed(self) -> None:
-        while not self._stopping.is_set():
-            now = self._clock.now()
-            for line in lines_of(self._random, now, self._per_tick):
-                self._write(line, self._random.choice(self._partitions))
-            elapsed = self._clock.now() - now
-            self._stopping.wait(max(0.0, (timedelta(seconds=TICK_S) - elapsed).total_seconds()))
-        self._writer.flush()
 
     def _write(self, line: Line, partition: TopicPartition) -> None:
         def delivered(offset: int) -> None:

@@ -5,7 +5,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from configparser import ConfigParser
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,7 +18,7 @@ from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.errors import StackError
 from tally.spark.jars import spark_home
 from tally.spark.java import JAVA_ENVIRONMENT
-from tally_local.stack.home import Credentials, Layout, write_private
+from tally_local.stack.home import Credentials, Layout, write_private, write_private_json
 from tally_local.stack.ports import LOOPBACK
 from tally_local.stack.processes import Command, Record
 from tally_local.stack.server import Part, Server, page_of
@@ -44,14 +44,10 @@ exec {python} -m airflow "$@"
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class AirflowServer(Server):
     """An Airflow with its home in the stack's, DAGs and plugins from the checkout."""
 
-    layout: Layout
-    """The stack's folders."""
-    credentials: Credentials
-    """Its keys and passwords."""
     options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """Further options, by section."""
 
@@ -67,25 +63,25 @@ class AirflowServer(Server):
                 "Airflow is not installed in this Python",
                 next_step="make setup, or install the extra: pip install 'kafka-tally[airflow]'",
             )
-        folder = self.layout.airflow
-        config = airflow_cfg(self.layout, ports["airflow"], self.credentials, self.options)
-        write_private(folder / "airflow.cfg", config)
-        passwords = json.dumps({ADMIN: self.credentials.airflow_admin}) + "\n"
-        write_private(folder / "passwords.json", passwords)
-        shim = folder / "bin" / "airflow"
+        credentials = self.credentials
+        config = airflow_cfg(self.layout, ports["airflow"], credentials, self.options)
+        write_private(self.folder / "airflow.cfg", config)
+        write_private_json(self.folder / "passwords.json", {ADMIN: credentials.airflow_admin})
+        shim = self.folder / "bin" / "airflow"
         write_private(shim, SHIM.format(python=shlex.quote(sys.executable)))
         shim.chmod(0o700)
         return Command(
             argv=(sys.executable, "-m", "airflow", "standalone"),
-            cwd=folder,
+            cwd=self.folder,
             env=self._environment(shim.parent),
         )
 
     def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:
         """Whether the API answers and all parts have sent a heartbeat since the start."""
         health = page_of(self.address(ports) + HEALTH)
-        return health is not None and all(
-            heartbeat > start.started_at for heartbeat in _heartbeats(health)
+        beats = [(health or {}).get(part, {}).get(key) for part, key in HEARTBEATS.items()]
+        return all(
+            beat and datetime.fromisoformat(beat).timestamp() > start.started_at for beat in beats
         )
 
     def address(self, ports: Mapping[str, int]) -> str:
@@ -93,18 +89,19 @@ class AirflowServer(Server):
         return f"http://{LOOPBACK}:{ports['airflow']}"
 
     def _environment(self, shims: Path) -> dict[str, str]:
-        inherited = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.lstrip("_").startswith("AIRFLOW")
-        }
+        inherited = {n: v for n, v in os.environ.items() if not n.lstrip("_").startswith("AIRFLOW")}
         programs = Path(sys.executable).parent
         path = os.pathsep.join([str(shims), str(programs), os.environ.get("PATH", os.defpath)])
         return {
             **inherited,
             **JAVA_ENVIRONMENT,
-            **_spark_environment(self.layout.airflow),
-            "AIRFLOW_HOME": str(self.layout.airflow),
+            # For `spark-submit`: this Python, and the loopback address only.
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_HOME": str(spark_home()),
+            "SPARK_LOCAL_IP": LOOPBACK,
+            "SPARK_LOCAL_DIRS": str(self.folder / "spark"),
+            "AIRFLOW_HOME": str(self.folder),
             "PATH": path,
             "NO_COLOR": "1",
             "PYTHONUNBUFFERED": "1",
@@ -172,27 +169,8 @@ def airflow_cfg(
         },
     }
     parser = ConfigParser(interpolation=None)
-    for section in {**sections, **further}:
-        values = sections.get(section, {})
-        given = {**values, **further.get(section, {})}
-        parser[section] = {key: str(value).replace("%", "%%") for key, value in given.items()}
+    parser.read_dict(sections)
+    parser.read_dict(further)
     text = StringIO()
     parser.write(text)
-    return text.getvalue()
-
-
-def _heartbeats(health: Mapping[str, Mapping[str, str | None]]) -> Iterator[float]:
-    for part, key in HEARTBEATS.items():
-        value = health.get(part, {}).get(key)
-        yield datetime.fromisoformat(value).timestamp() if value else 0.0
-
-
-def _spark_environment(folder: Path) -> dict[str, str]:
-    """What ``spark-submit`` needs to run this Python and to listen on the loopback address only."""
-    return {
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_HOME": str(spark_home()),
-        "SPARK_LOCAL_IP": LOOPBACK,
-        "SPARK_LOCAL_DIRS": str(folder / "spark"),
-    }
+    return text.getvalue().replace("%", "%%")

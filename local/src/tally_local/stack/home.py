@@ -46,7 +46,7 @@ class Layout:
         self.credentials = self.home / "credentials.json"
         """The generated passwords and keys."""
         self.overlay = self.home / "stack.toml"
-        """The settings of the stack's servers, which override ``tally.toml``."""
+        """The settings of the stack's servers, which override ``tally.toml``, with passwords."""
 
 
 def _password() -> str:

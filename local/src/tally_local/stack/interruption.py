@@ -10,10 +10,6 @@ Handler = signal.Handlers | Callable[[int, FrameType | None], None]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    raise KeyboardInterrupt
-
-
 @contextmanager
 def _handled_by(handler: Handler) -> Iterator[None]:
     before = {number: signal.signal(number, handler) for number in _SIGNALS}
@@ -34,5 +30,5 @@ def interruptible() -> Iterator[Callable[[], AbstractContextManager[None]]]:
     if threading.current_thread() is not threading.main_thread():
         yield nullcontext
         return
-    with _handled_by(_interrupt):
+    with _handled_by(signal.default_int_handler):
         yield lambda: _handled_by(signal.SIG_IGN)

@@ -1,11 +1,11 @@
 """The Kafka broker of one stack: a single node, broker and controller in one (KRaft)."""
 
 import base64
+import json
 import os
 import shutil
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from tally.errors import StackError
@@ -14,7 +14,7 @@ from tally_local.stack.home import write_private
 from tally_local.stack.one_shot import run
 from tally_local.stack.ports import LOOPBACK, is_listening
 from tally_local.stack.processes import Command, Record
-from tally_local.stack.server import Part, Server
+from tally_local.stack.server import SERVERS, Part, Server
 
 STARTED = b"Kafka Server started"
 """Logged once the broker is registered, unfenced and takes requests."""
@@ -31,14 +31,8 @@ appender.stdout.layout.pattern = [%d] %p %m (%c)%n
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class KafkaServer(Server):
     """A broker with its data in ``folder``; it listens on the loopback address only."""
-
-    folder: Path
-    """Its files."""
-    jars: Path
-    """Those of the stack's servers."""
 
     part = Part.KAFKA
     ports = ("kafka", "kafka_controller")
@@ -48,10 +42,10 @@ class KafkaServer(Server):
         """Write the configuration; format an empty log folder with a new cluster id."""
         (self.folder / "tmp").mkdir(parents=True, exist_ok=True)
         write_private(self.folder / "log4j2.properties", LOG4J)
-        if not self._data.is_dir():
-            self._format(ports)
         config = self.folder / "server.properties"
-        write_private(config, properties(ports, data=self._data))
+        if not self.data.is_dir():
+            self._format(config, ports)
+        write_private(config, properties(ports, data=self.data))
         return Command(
             argv=(*self._java(HEAP), "kafka.Kafka", str(config)),
             cwd=self.folder,
@@ -64,12 +58,9 @@ class KafkaServer(Server):
         log = Path(start.log)
         return log.exists() and STARTED in log.read_bytes() and is_listening(ports["kafka"])
 
-    @property
-    def _data(self) -> Path:
-        return self.folder / "data"
-
     def _java(self, *options: str) -> tuple[str, ...]:
-        if not self.jars.is_dir():
+        jars = SERVERS.folder("kafka", self.layout.downloads)
+        if not jars.is_dir():
             raise StackError("Kafka's jars are not installed", next_step="tally up installs them")
         return (
             java(),
@@ -77,13 +68,12 @@ class KafkaServer(Server):
             "-XX:-UsePerfData",
             f"-Djava.io.tmpdir={self.folder / 'tmp'}",
             f"-Dlog4j2.configurationFile={(self.folder / 'log4j2.properties').as_uri()}",
-            *("-cp", f"{self.jars}/*"),
+            *("-cp", f"{jars}/*"),
         )
 
-    def _format(self, ports: Mapping[str, int]) -> None:
+    def _format(self, config: Path, ports: Mapping[str, int]) -> None:
         new = self.folder / "data.new"
         shutil.rmtree(new, ignore_errors=True)
-        config = self.folder / "format.properties"
         write_private(config, properties(ports, data=new))
         run(
             [
@@ -95,8 +85,7 @@ class KafkaServer(Server):
             timeout_s=FORMAT_TIMEOUT_S,
             environment=JAVA_ENVIRONMENT,
         )
-        config.unlink()
-        new.replace(self._data)
+        new.replace(self.data)
 
 
 def new_cluster_id() -> str:
@@ -135,11 +124,5 @@ def properties(ports: Mapping[str, int], *, data: Path) -> str:
         "broker.session.timeout.ms": 3000,
         "broker.heartbeat.interval.ms": 500,
     }
-    return "".join(f"{name}={_escaped(str(value))}\n" for name, value in values.items())
-
-
-def _escaped(value: str) -> str:
-    """A value for java.util.Properties: ASCII, other characters as escaped UTF-16 code units."""
-    units = value.replace("\\", "\\\\").encode("utf-16-be")
-    codes = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))
-    return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes)
+    # Java escapes backslashes and what is not ASCII as JSON does.
+    return "".join(f"{name}={json.dumps(str(value))[1:-1]}\n" for name, value in values.items())

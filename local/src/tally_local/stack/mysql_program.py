@@ -9,8 +9,8 @@ import re
 import shutil
 import stat
 import subprocess
-import zipfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tally.errors import StackError
@@ -19,6 +19,7 @@ from tally.spark.jars import Announce
 from tally_local.stack.apt_packages import AptPackages
 from tally_local.stack.server import SERVERS
 
+MARIADB = "mariadb"
 # Needed to configure packages, not to run mysqld.
 NOT_NEEDED = re.compile(r"(perl|libperl|dpkg|debconf|tar$)")
 
@@ -28,7 +29,7 @@ class MySQLProgram:
     """An installed server."""
 
     argv: tuple[str, ...]
-    """The program with the options that tell it where its own files are."""
+    """The program with the options that name the places of its own files."""
     share: Path | None = None
     """MariaDB only: the folder with the SQL of its system tables."""
 
@@ -38,45 +39,40 @@ class MySQLProgram:
         return "mysql" if self.share is None else "mariadb"
 
 
-class MySQLPrograms:
-    """Finds a server: a ``mysqld`` on PATH, else a private MySQL, else a private MariaDB."""
+def find_program(downloads: Path) -> MySQLProgram | None:
+    """A ``mysqld`` on PATH, else the private MySQL, else the private MariaDB; None if all lack."""
+    if (system := system_mysqld()) is not None:
+        return MySQLProgram(argv=(system, "--no-defaults"))
+    if (apt := private_mysql(downloads / "mysql")).is_installed():
+        return _private_mysql(apt.root)
+    root = downloads / MARIADB
+    return _private_mariadb(root) if root.is_dir() else None
 
-    def __init__(self, downloads: Path) -> None:
-        self._apt = private_mysql(downloads / "mysql")
-        self._mariadb = MariaDB(downloads)
 
-    def find(self) -> MySQLProgram | None:
-        """The server to use; None if one must be installed first."""
-        system = system_mysqld()
-        if system is not None:
-            return MySQLProgram(argv=(system, "--no-defaults"))
-        if self._apt.is_installed():
-            return _private_mysql(self._apt.root)
-        if self._mariadb.is_installed():
-            return _private_mariadb(self._mariadb.root)
-        return None
+def install_program(downloads: Path, announce: Announce) -> None:
+    """Install a private MySQL, or else a private MariaDB, if there is no server.
 
-    def install(self, announce: Announce) -> None:
-        """Install a server if there is none.
-
-        Raises:
-            StackError: Neither way to a server works; the message has both reasons.
-        """
-        if self.find() is not None:
+    Raises:
+        StackError: Neither can be installed; the message has both reasons.
+    """
+    if find_program(downloads) is not None:
+        return
+    failures = []
+    for install in (
+        private_mysql(downloads / "mysql").install,
+        partial(_install_mariadb, downloads),
+    ):
+        try:
+            install(announce)
+        except StackError as error:
+            announce(f"MySQL server: {error.what.splitlines()[0]}")
+            failures.append(error.what)
+        else:
             return
-        failures = []
-        for way in (self._apt, self._mariadb):
-            try:
-                way.install(announce)
-            except StackError as error:
-                announce(f"MySQL server: {error.what.splitlines()[0]}")
-                failures.append(error.what)
-            else:
-                return
-        raise StackError(
-            "no MySQL server could be installed:\n" + "\n".join(failures),
-            next_step=f"install {MYSQL_NEEDED} so that mysqld is on PATH",
-        )
+    raise StackError(
+        "no MySQL server could be installed:\n" + "\n".join(failures),
+        next_step=f"install {MYSQL_NEEDED} so that mysqld is on PATH",
+    )
 
 
 def private_mysql(folder: Path, *, etc_apt: Path = Path("/etc/apt")) -> AptPackages:
@@ -92,42 +88,27 @@ def private_mysql(folder: Path, *, etc_apt: Path = Path("/etc/apt")) -> AptPacka
     )
 
 
-class MariaDB:
-    """MariaDB unpacked below ``downloads``; its root folder exists only once it is complete.
+def _install_mariadb(downloads: Path, announce: Announce) -> None:
+    """Fetch MariaDB's jar and unpack the server; its folder exists only once it is complete.
 
     Inside the jar is one folder per version, below it a whole installation.
+
+    Raises:
+        StackError: The jar cannot be fetched or contains no server.
     """
-
-    def __init__(self, downloads: Path) -> None:
-        self.root = downloads / "mariadb"
-        self._downloads = downloads
-
-    def is_installed(self) -> bool:
-        """Whether the server is there."""
-        return self.root.is_dir()
-
-    def install(self, announce: Announce) -> None:
-        """Fetch the jar and unpack the server unless it is there.
-
-        Raises:
-            StackError: The jar cannot be fetched or contains no server.
-        """
-        if self.is_installed():
-            return
-        folder = SERVERS.install("mariadb", self._downloads, announce)
-        announce("MariaDB server: unpacking")
-        unpacked = self.root.with_name("mariadb.new")
-        shutil.rmtree(unpacked, ignore_errors=True)
-        for jar in folder.iterdir():
-            with zipfile.ZipFile(jar) as archive:
-                archive.extractall(unpacked)
-        servers = sorted(unpacked.rglob("bin/mariadbd"))
-        if not servers:
-            raise StackError(f"{folder} holds no mariadbd", next_step="install mysqld")
-        for program in servers[0].parent.iterdir():
-            program.chmod(program.stat().st_mode | stat.S_IXUSR)
-        servers[0].parent.parent.replace(self.root)
-        shutil.rmtree(unpacked)
+    folder = SERVERS.install(MARIADB, downloads, announce)
+    announce("MariaDB server: unpacking")
+    unpacked = downloads / "mariadb.new"
+    shutil.rmtree(unpacked, ignore_errors=True)
+    for jar in folder.iterdir():
+        shutil.unpack_archive(jar, unpacked, "zip")
+    servers = sorted(unpacked.rglob("bin/mariadbd"))
+    if not servers:
+        raise StackError(f"{folder} holds no mariadbd", next_step="install mysqld")
+    for program in servers[0].parent.iterdir():
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    servers[0].parent.parent.replace(downloads / MARIADB)
+    shutil.rmtree(unpacked)
 
 
 def system_mysqld() -> str | None:
@@ -151,8 +132,8 @@ def mysql_version(text: str) -> tuple[int, ...] | None:
 
 
 def _private_mysql(root: Path) -> MySQLProgram:
-    loader = _only(root, "usr/lib*/ld-linux-*.so.*")
-    libraries = _only(root, "usr/lib/*-linux-gnu*")
+    loader = _first(root, "usr/lib*/ld-linux-*.so.*")
+    libraries = _first(root, "usr/lib/*-linux-gnu*")
     return MySQLProgram(
         argv=(
             *(str(loader), "--library-path", str(libraries), str(root / "usr/sbin/mysqld")),
@@ -178,7 +159,7 @@ def _private_mariadb(root: Path) -> MySQLProgram:
     )
 
 
-def _only(root: Path, pattern: str) -> Path:
+def _first(root: Path, pattern: str) -> Path:
     found = sorted(root.glob(pattern))
     if not found:
         raise StackError(f"{root} has no {pattern}", next_step=f"delete {root} and try again")

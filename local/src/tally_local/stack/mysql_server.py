@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tally.errors import StackError
 from tally_local.stack.home import Credentials, write_private
-from tally_local.stack.mysql_program import MySQLProgram, MySQLPrograms
+from tally_local.stack.mysql_program import MySQLProgram, find_program
 from tally_local.stack.one_shot import run
 from tally_local.stack.ports import LOOPBACK
 from tally_local.stack.processes import Command, Record
@@ -30,16 +30,10 @@ HANDSHAKE = 10
 """Fifth byte of a server's greeting to a new client when it is ready."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class MySQLServer(Server):
     """A server with its data in ``folder``; it listens on the loopback address only."""
 
-    folder: Path
-    """Data and init file."""
-    programs: MySQLPrograms
-    """Where the program is."""
-    credentials: Credentials
-    """The passwords that each start sets."""
     options: Sequence[str] = ()
     """Further options of the program."""
 
@@ -53,22 +47,22 @@ class MySQLServer(Server):
         The server never accepts clients without passwords: the init file, which runs at each start,
         sets them before the server listens, also after ``--initialize-insecure``.
         """
-        program = self.programs.find()
+        program = find_program(self.layout.downloads)
         if program is None:
             raise StackError("no MySQL server is installed", next_step="tally up installs it")
-        if not self._data.is_dir():
+        if not self.data.is_dir():
             self._initialise(program)
         self._check_flavour(program)
         # A killed server leaves its lock; the next one refuses to start while any process, even a
         # zombie, has the id in it. The stack has made sure that no server of this folder runs.
-        (self._data / f"{SOCKET}.lock").unlink(missing_ok=True)
+        (self.data / f"{SOCKET}.lock").unlink(missing_ok=True)
         init_file = self.folder / "init.sql"
         write_private(init_file, init_sql(self.credentials))
         return Command(
             argv=(
                 *program.argv,
                 *_as_root(),
-                f"--datadir={self._data}",
+                f"--datadir={self.data}",
                 f"--init-file={init_file}",
                 f"--bind-address={LOOPBACK}",
                 f"--port={ports['mysql']}",
@@ -93,10 +87,6 @@ class MySQLServer(Server):
             return False
         return len(greeting) == 5 and greeting[4] == HANDSHAKE
 
-    @property
-    def _data(self) -> Path:
-        return self.folder / "data"
-
     def _initialise(self, program: MySQLProgram) -> None:
         new = self.folder / "data.new"
         shutil.rmtree(new, ignore_errors=True)
@@ -110,13 +100,13 @@ class MySQLServer(Server):
             script=_system_tables(program.share) if program.share else "",
         )
         write_private(self.folder / "flavour", program.flavour)
-        new.replace(self._data)
+        new.replace(self.data)
 
     def _check_flavour(self, program: MySQLProgram) -> None:
         flavour = (self.folder / "flavour").read_text(encoding="utf-8")
         if flavour != program.flavour:
             raise StackError(
-                f"the data in {self._data} are {flavour}'s, the server now is {program.flavour}",
+                f"the data in {self.data} are {flavour}'s, the server now is {program.flavour}",
                 next_step=f"bring the {flavour} server back, or delete {self.folder}",
             )
 

@@ -48,15 +48,12 @@ def run(
             check=False,
             timeout=timeout_s,
         )
-    except OSError as error:
-        raise StackError(f"{what}: {error}", next_step=next_step) from error
-    except subprocess.TimeoutExpired as error:
-        raise StackError(
-            f"{what}: {argv[0]} took longer than {timeout_s:.0f} s", next_step=next_step
-        ) from error
-    if answer.returncode:
+        if not answer.returncode:
+            return answer.stdout
         tail = "\n".join(answer.stdout.splitlines()[-TAIL_LINES:])
-        raise StackError(
-            f"{what}: {argv[0]} ended with {answer.returncode}:\n{tail}", next_step=next_step
-        )
-    return answer.stdout
+        why = f"{argv[0]} ended with {answer.returncode}:\n{tail}"
+    except OSError as error:
+        why = str(error)
+    except subprocess.TimeoutExpired:
+        why = f"{argv[0]} took longer than {timeout_s:.0f} s"
+    raise StackError(f"{what}: {why}", next_step=next_step)

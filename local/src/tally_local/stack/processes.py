@@ -104,7 +104,7 @@ class Processes:
 
     def record(self, name: str) -> Record | None:
         """The record of ``name``; None if it was never started or was stopped."""
-        known = read_json(self._record_path(name))
+        known = read_json(self._path(name))
         names = {item.name for item in fields(Record)}
         return Record(**{key: known[key] for key in names & known.keys()}) if known else None
 
@@ -117,16 +117,16 @@ class Processes:
         record = Record(
             name=name, token=secrets.token_hex(16), log=str(log), started_at=time.time()
         )
-        self._write(record)
+        write_private_json(self._path(name), asdict(record))
         try:
             process = self.spawn(command, token=record.token, log=log)
         except OSError as error:
-            self._forget(name)
+            self._path(name).unlink(missing_ok=True)
             raise StackError(
                 f"cannot start {name}: {error}", next_step=f"check {command.argv[0]}"
             ) from error
         record = replace(record, pid=process.pid, create_time=_create_time(process.pid))
-        self._write(record)
+        write_private_json(self._path(name), asdict(record))
         return record
 
     def main_process(self, name: str) -> psutil.Process | None:
@@ -135,8 +135,7 @@ class Processes:
         if record is None:
             return None
         if record.pid is None:  # the starting process was killed before it stored the id
-            leaders = [member for member in _members(record) if _is_session_leader(member)]
-            return leaders[0] if leaders else None
+            return next(filter(_is_session_leader, _members(record)), None)
         _reap()
         process = _process(record.pid)
         return process if process and _is_ours(process, record) else None
@@ -165,7 +164,7 @@ class Processes:
         _wait(members, timeout_s=timeout_s)
         self.kill(name)
         _reap()
-        self._forget(name)
+        self._path(name).unlink(missing_ok=True)
         return bool(members)
 
     def kill(self, name: str) -> None:
@@ -195,14 +194,8 @@ class Processes:
             return ()
         return tuple(text.splitlines()[-lines:])
 
-    def _record_path(self, name: str) -> Path:
+    def _path(self, name: str) -> Path:
         return self.run / f"{name}.json"
-
-    def _write(self, record: Record) -> None:
-        write_private_json(self._record_path(record.name), asdict(record))
-
-    def _forget(self, name: str) -> None:
-        self._record_path(name).unlink(missing_ok=True)
 
 
 def _reap() -> None:

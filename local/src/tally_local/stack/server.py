@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import resources
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import httpx
 
 from tally.spark.jars import JarList
+from tally_local.stack.home import Credentials, Layout
 from tally_local.stack.ports import LOOPBACK
 from tally_local.stack.processes import Command, Record
 
@@ -52,8 +54,12 @@ class PartStatus:
     """Its main process; None unless it runs."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Server(ABC):
     """One part: how it is prepared, started and seen to be ready."""
+
+    layout: Layout
+    """The stack's folders."""
 
     part: ClassVar[Part]
     """Which."""
@@ -63,6 +69,21 @@ class Server(ABC):
     """How long a start may take on a slow machine."""
     stop_timeout_s: ClassVar[float] = 30.0
     """How long a clean stop may take before SIGKILL."""
+
+    @property
+    def folder(self) -> Path:
+        """Its own files."""
+        return self.layout.home / self.part
+
+    @property
+    def data(self) -> Path:
+        """Its data; there only once they are whole."""
+        return self.folder / "data"
+
+    @property
+    def credentials(self) -> Credentials:
+        """The stack's passwords and keys."""
+        return Credentials.of(self.layout.credentials)
 
     @abstractmethod
     def prepare(self, ports: Mapping[str, int]) -> Command:

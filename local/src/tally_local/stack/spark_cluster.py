@@ -8,7 +8,6 @@ the program.
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from subprocess import Popen
@@ -52,12 +51,8 @@ CONF: Final[Mapping[str, str]] = {
 """Spark's configuration for an application on the cluster."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class SparkCluster(Server):
-    """Master and workers; whoever can log in to this machine can run programs on them."""
-
-    folder: Path
-    """Its files."""
+    """Master and workers; every user of this machine can run programs on them."""
 
     part = Part.CLUSTER
     ports = ("cluster", "cluster-web")
@@ -70,11 +65,11 @@ class SparkCluster(Server):
         return Command(argv=(*program, *own), cwd=self.folder, env=dict(os.environ))
 
     def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:  # noqa: ARG002
-        """Whether all workers have told the master of themselves."""
+        """Whether all workers have registered with the master."""
         page = page_of(f"http://{LOOPBACK}:{ports['cluster-web']}/json/")
         if page is None:
             return False
-        # By host: a worker that was slow to get an answer may have told the master twice.
+        # By host: a worker whose answer came late may have registered twice.
         alive = {worker["host"] for worker in page["workers"] if worker["state"] == "ALIVE"}
         return alive == set(WORKERS)
 
@@ -106,21 +101,6 @@ def run_nodes(nodes: Mapping[str, Start], stopping: Event) -> None:
         end(list(running.values()))
 
 
-def _start_master(port: str, web_port: str) -> "Popen[bytes]":
-    # Its page tells which workers there are. Its second way in, which has a fixed port, is not
-    # needed.
-    options = {"SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"}
-    return _start(_MASTER, LOOPBACK, options, "--port", port, "--webui-port", web_port)
-
-
-def _start_worker(host: str, port: str, work: Path) -> "Popen[bytes]":
-    """A worker on a host, whose address its executors have as well."""
-    options = {"SPARK_WORKER_OPTS": _CLEANUP, "SPARK_LOCAL_DIRS": str(work / "tmp")}
-    where = ("--port", "0", "--webui-port", "0", "--work-dir", str(work))
-    offer = ("--cores", str(CORES), "--memory", MEMORY, f"spark://{LOOPBACK}:{port}")
-    return _start(_WORKER, host, options, *where, *offer)
-
-
 def _start(program: str, host: str, options: Mapping[str, str], *arguments: str) -> "Popen[bytes]":
     # A Spark that is configured for something else is not meant.
     inherited = {n: v for n, v in os.environ.items() if not n.startswith("SPARK_")}
@@ -140,9 +120,17 @@ def _start(program: str, host: str, options: Mapping[str, str], *arguments: str)
 
 def main(port: str, web_port: str, folder: str) -> None:
     """Run the nodes until SIGTERM."""
-    nodes: dict[str, Start] = {"master": partial(_start_master, port, web_port)}
-    for host in WORKERS:
-        nodes[f"worker {host}"] = partial(_start_worker, host, port, Path(folder, host))
+    # Its page lists the workers. Its REST server, which has a fixed port, is not needed.
+    options = {"SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"}
+    where = ("--port", port, "--webui-port", web_port)
+    nodes: dict[str, Start] = {"master": partial(_start, _MASTER, LOOPBACK, options, *where)}
+    for host in WORKERS:  # its executors have its address as well
+        work = Path(folder, host)
+        options = {"SPARK_WORKER_OPTS": _CLEANUP, "SPARK_LOCAL_DIRS": str(work / "tmp")}
+        where = ("--port", "0", "--webui-port", "0")
+        own = ("--work-dir", str(work), "--cores", str(CORES), "--memory", MEMORY)
+        known = f"spark://{LOOPBACK}:{port}"
+        nodes[f"worker {host}"] = partial(_start, _WORKER, host, options, *where, *own, known)
     run_nodes(nodes, stop_on_signals())
 
 

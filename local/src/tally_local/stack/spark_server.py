@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from tally.config.servers import SparkSettings
@@ -15,7 +14,7 @@ from tally.spark.connect_server import (
     server_command,
     server_environment,
 )
-from tally_local.stack.home import Credentials
+from tally.spark.jars import CONNECTOR
 from tally_local.stack.ports import LOOPBACK
 from tally_local.stack.processes import Command, Record
 from tally_local.stack.server import Part, Server
@@ -27,7 +26,7 @@ HOST: Final = "localhost"
 """The loopback address by the name with which PySpark sends a token without TLS."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class SparkServer(Server):
     """A Spark Connect server on the loopback address that asks for a token.
 
@@ -35,12 +34,6 @@ class SparkServer(Server):
     a task that goes on after it was cancelled.
     """
 
-    folder: Path
-    """Its files."""
-    jars: Path
-    """The connector's jars."""
-    credentials: Credentials
-    """The stack's, the token among them."""
     cluster: str | None = None
     """The master of the cluster on which it counts; in its own JVM when None."""
     hung_s: float = HUNG_S
@@ -59,9 +52,10 @@ class SparkServer(Server):
         environment = server_environment(self.credentials.spark_token)
         scratch = self.folder / "tmp"
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+        jars = CONNECTOR.folder("spark", self.layout.downloads)
         conf = dict(CONF) if self.cluster else {}
         server = server_command(
-            SparkSettings(master=self.cluster or MASTER, jars_dir=self.jars, conf=conf),
+            SparkSettings(master=self.cluster or MASTER, jars_dir=jars, conf=conf),
             port=ports["spark"],
             scratch=scratch,
             memory=MEMORY,

@@ -6,10 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
-import psutil
-
 from tally.errors import StackError
-from tally.spark.jars import CONNECTOR
+from tally.spark.jars import CONNECTOR, Announce
 from tally.spark.java import java
 from tally_local.stack.addresses import write_addresses
 from tally_local.stack.airflow_server import AirflowServer
@@ -17,7 +15,7 @@ from tally_local.stack.home import Credentials, Layout
 from tally_local.stack.interruption import interruptible
 from tally_local.stack.kafka_server import KafkaServer
 from tally_local.stack.lock import held
-from tally_local.stack.mysql_program import MySQLPrograms
+from tally_local.stack.mysql_program import find_program, install_program
 from tally_local.stack.mysql_server import MySQLServer
 from tally_local.stack.ports import Ports, is_free
 from tally_local.stack.processes import Processes, Record
@@ -31,10 +29,6 @@ USUAL_PARTS = tuple(part for part in Part if part is not Part.CLUSTER)
 POLL_S = 0.1
 WATCH_S = 1.0
 PORT_TRIES = 3
-
-
-def _say_nothing(message: str) -> None:
-    """Ignore the progress."""
 
 
 class Stack:
@@ -54,7 +48,7 @@ class Stack:
         *,
         project: Path,
         home: Path | None = None,
-        announce: Callable[[str], None] = _say_nothing,
+        announce: Announce = lambda _: None,
         mysql_options: Sequence[str] = (),
         airflow_options: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
         servers: Callable[[Part], Server] | None = None,
@@ -64,14 +58,9 @@ class Stack:
         self._airflow_options = airflow_options
         self._announce = announce
         self._servers = servers
-        self._programs = MySQLPrograms(self.layout.downloads)
         self._ports = Ports(self.layout.ports)
-        self._processes = Processes(run=self.layout.run, logs=self.layout.logs)
-
-    @property
-    def overlay(self) -> Path:
-        """``stack.toml``: the settings that lead to this stack, passwords included (0600)."""
-        return self.layout.overlay
+        self.processes = Processes(run=self.layout.run, logs=self.layout.logs)
+        """Those of each part, by its name."""
 
     @property
     def jars_dir(self) -> Path:
@@ -85,7 +74,6 @@ class Stack:
 
     def credentials(self) -> Credentials:
         """The passwords of this stack; made on the first call."""
-        self._make_home()
         return Credentials.of(self.layout.credentials)
 
     def install(self) -> None:
@@ -100,7 +88,7 @@ class Stack:
         with held(self.layout.downloads / "install.lock", self._announce):
             CONNECTOR.install("spark", self.layout.downloads, self._announce)
             SERVERS.install("kafka", self.layout.downloads, self._announce)
-            self._programs.install(self._announce)
+            install_program(self.layout.downloads, self._announce)
 
     def up(self, parts: Sequence[Part] = USUAL_PARTS) -> list[PartStatus]:
         """Start the ``parts`` that do not run, with the data they had; return when all are ready.
@@ -110,7 +98,7 @@ class Stack:
             message); parts that were started before it continue to run.
         """
         self.install()
-        self._make_home()
+        self.layout.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         with held(self.layout.lock, self._announce):
             if Part.CLUSTER in parts and not self._runs(Part.CLUSTER) and self._down(Part.SPARK):
                 parts = (*parts, Part.SPARK)  # to count on the cluster from now on
@@ -132,14 +120,6 @@ class Stack:
             if Part.CLUSTER in parts and self._has_cluster():
                 parts = (*parts, Part.SPARK)  # it counts on the cluster
             return [part for part in reversed(ALL_PARTS) if part in parts and self._down(part)]
-
-    def members(self, part: Part) -> list[psutil.Process]:
-        """Every running process of ``part``; for tests."""
-        return self._processes.members(part)
-
-    def kill(self, part: Part) -> None:
-        """SIGKILL ``part`` and all that it started, as a power cut would; for tests."""
-        self._processes.kill(part)
 
     def status(self) -> list[PartStatus]:
         """The status of each part, of the cluster once it was started; sends no request."""
@@ -189,47 +169,29 @@ class Stack:
 
     def _is_installed(self) -> bool:
         jars = (self.jars_dir, self.kafka_jars_dir)
-        return all(map(Path.is_dir, jars)) and self._programs.find() is not None
-
-    def _make_home(self) -> None:
-        self.layout.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return all(map(Path.is_dir, jars)) and find_program(self.layout.downloads) is not None
 
     def _server(self, part: Part) -> Server:
         if self._servers is not None:
             return self._servers(part)
-        folder = self.layout.home / part
-        if part is Part.KAFKA:
-            return KafkaServer(folder=folder, jars=self.kafka_jars_dir)
-        credentials = self.credentials()
         if part is Part.MYSQL:
-            return MySQLServer(
-                folder=folder,
-                programs=self._programs,
-                credentials=credentials,
-                options=self._mysql_options,
-            )
-        if part is Part.CLUSTER:
-            return SparkCluster(folder=folder)
+            return MySQLServer(layout=self.layout, options=self._mysql_options)
         if part is Part.SPARK:
-            return SparkServer(
-                folder=folder,
-                jars=self.jars_dir,
-                credentials=credentials,
-                cluster=cluster_master(self._ports.remembered()) if self._has_cluster() else None,
-            )
-        return AirflowServer(
-            layout=self.layout, credentials=credentials, options=self._airflow_options
-        )
+            cluster = cluster_master(self._ports.remembered()) if self._has_cluster() else None
+            return SparkServer(layout=self.layout, cluster=cluster)
+        if part is Part.AIRFLOW:
+            return AirflowServer(layout=self.layout, options=self._airflow_options)
+        return (KafkaServer if part is Part.KAFKA else SparkCluster)(layout=self.layout)
 
     def _running(self, server: Server) -> Record | None:
-        return self._processes.record(server.part) if self._runs(server.part) else None
+        return self.processes.record(server.part) if self._runs(server.part) else None
 
     def _has_cluster(self) -> bool:
         """Whether the cluster was started, and not stopped since."""
-        return self._processes.record(Part.CLUSTER) is not None
+        return self.processes.record(Part.CLUSTER) is not None
 
     def _runs(self, part: Part) -> bool:
-        return self._processes.main_process(part) is not None
+        return self.processes.main_process(part) is not None
 
     def _wait_until_ready(self, server: Server, start: Record) -> None:
         """Wait; a server that has lost a port to another process is started again."""
@@ -248,7 +210,7 @@ class Stack:
         self._announce(f"{server.part}: ready at {server.address(ports)}")
 
     def _start(self, server: Server) -> Record:
-        self._processes.stop(server.part, timeout_s=server.stop_timeout_s)  # left by a crash
+        self.processes.stop(server.part, timeout_s=server.stop_timeout_s)  # left by a crash
         before = self._ports.remembered()
         ports = self._ports.choose(server.ports)
         for name, port in ports.items():
@@ -261,34 +223,31 @@ class Stack:
         (self.layout.home / server.part).mkdir(mode=0o700, exist_ok=True)
         command = server.prepare(ports)
         self._write_addresses(server.part)
-        return self._processes.start(server.part, command)
+        return self.processes.start(server.part, command)
 
     def _down(self, part: Part) -> bool:
         if self._runs(part):
             self._announce(f"{part}: stopping")
-        did_run = self._processes.stop(part, timeout_s=self._server(part).stop_timeout_s)
+        did_run = self.processes.stop(part, timeout_s=self._server(part).stop_timeout_s)
         if part in (Part.SPARK, Part.CLUSTER) and did_run:
             self._write_addresses()
         return did_run
 
     def _status(self, server: Server) -> PartStatus:
         part = server.part
-        process = self._processes.main_process(part)
+        process = self.processes.main_process(part)
         ports = self._ports.remembered()
-        state = PartState.RUNNING
-        if process is None:
-            started = self._processes.record(part) is not None
-            state = PartState.CRASHED if started else PartState.STOPPED
+        not_running = PartState.CRASHED if self.processes.record(part) else PartState.STOPPED
         return PartStatus(
             part=part,
-            state=state,
+            state=PartState.RUNNING if process else not_running,
             address=server.address(ports) if server.ports[0] in ports else None,
             pid=process.pid if process else None,
         )
 
     def _crash(self, part: Part, what: str) -> StackError:
-        log = self._processes.log(part)
-        tail = "\n".join(f"    {line}" for line in self._processes.log_tail(part))
+        log = self.processes.log(part)
+        tail = "\n".join(f"    {line}" for line in self.processes.log_tail(part))
         return StackError(
             f"{part} {what}; the last lines of its log:\n{tail}",
             next_step=f"read {log}, then tally up again",
@@ -302,7 +261,7 @@ class Stack:
         """
         ports = self._ports.remembered()
         for part in (Part.SPARK, Part.CLUSTER):
-            if starting is not part and self._processes.record(part) is None:
+            if starting is not part and self.processes.record(part) is None:
                 ports.pop(part, None)
         credentials = self.credentials()
         write_addresses(self.layout, ports=ports, credentials=credentials, jars=self.jars_dir)
