@@ -16,5 +16,5 @@ class Clock:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait for so many seconds."""
+        """Wait for this many seconds."""
         time.sleep(seconds)

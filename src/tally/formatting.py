@@ -37,7 +37,7 @@ def time_span(first: str | None, last: str | None) -> str:
 
 
 def continued(continuations: int | None) -> str:
-    """``, 12 left out as continuation lines``, behind other sums of records; '' without any."""
+    """``, 12 left out as continuation lines``, after other sums of records; '' without any."""
     return f", {continuations:,} left out as continuation lines" if continuations else ""
 
 

@@ -46,7 +46,7 @@ def _ids(_: click.Context, __: click.Parameter, text: str) -> tuple[int, ...]:
     "probably end within so many seconds. 0: the batch alone.",
 )
 def main(batch_ids: Sequence[int], catch_up_s: float) -> None:
-    """Count planned batches and commit each; of a backlog also those behind it, back to back.
+    """Count planned batches and commit each; of a backlog also those after it, back to back.
 
     If another replay has superseded segments that a replay's batch was to replace, the batch is
     replanned and then counted.

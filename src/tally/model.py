@@ -279,7 +279,7 @@ class PartitionSnapshot:
     end: int
     """First offset not yet readable: the last stable offset under read_committed."""
     unstable: int = 0
-    """Offsets from there on that are written: of open transactions, and what lies behind them."""
+    """Offsets from there on that are written: of open transactions, and what follows them."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.earliest <= self.end:

@@ -14,7 +14,7 @@ AIRFLOW_FILES: Final = ("dags/tally_pipelines.py", "plugins/tally_plugin.py", JO
 
 
 def packaged(name: str, *, below: str = "") -> Path:
-    """A file or a folder that lies at the root of a checkout, and inside of an installed package.
+    """A file or a folder at the root of a checkout, and inside an installed package.
 
     Args:
         name: Its path from the checkout's root.

@@ -37,7 +37,7 @@ class Spool(Generic[T]):
         )
         self._chunks = 0
         self._last: list[T] = []
-        """The items behind the last chunk."""
+        """The items after the last chunk."""
 
     def append(self, item: T) -> None:
         """Add an item at the end.

@@ -1,4 +1,4 @@
-"""The daily audit of the ledger and the result, and the pruning of the ledger behind it."""
+"""The daily audit of the ledger and the result, and the pruning of the ledger after it."""
 
 from dataclasses import asdict
 from datetime import timedelta

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 SPARK: Final = "tally_spark"
 KAFKA: Final = "kafka"
 
-# By section of the configuration: the fields of its connection behind the section's keys.
+# By section of the configuration: the fields of its connection after the section's keys.
 _SERVER: Final = {
     "host": "host",
     "port": "port",

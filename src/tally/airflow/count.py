@@ -224,7 +224,7 @@ def warning_of(outcome: "BatchOutcome", pipeline: Pipeline) -> str | None:
 
 
 def event_of(outcome: "BatchOutcome") -> dict[str, Any]:
-    """A committed batch, with those that caught up behind it, for XCom and the asset's event."""
+    """A committed batch, with those that caught up after it, for XCom and the asset's event."""
     event: dict[str, Any] = {
         "batch_ids": list(outcome.batch_ids),
         "ranges": [str(r) for r in outcome.ranges],

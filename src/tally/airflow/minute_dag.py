@@ -50,7 +50,7 @@ def minute_dag(pipeline: Pipeline, *, config: Path, job: Path, doc_md: str) -> D
 
 
 def from_note(field: str, then: str = "") -> str:
-    """A template for a field of the XCom of ``plan``, with a filter of Jinja's behind it."""
+    """A template for a field of the XCom of ``plan``, followed by a filter of Jinja's."""
     return f"{{{{ ti.xcom_pull(task_ids='{PLAN}', key='{NOTE_KEY}')['{field}']{then} }}}}"
 
 

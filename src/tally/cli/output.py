@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # slow to import; only tables and bars need it
 
 PIPED_WIDTH: Final = 1_000_000
 _INDENT: Final = " " * 6
-"""As wide as a label and the gap behind it."""
+"""As wide as a label and the gap after it."""
 _ROOM_LEAST: Final = 20
 _COMMAND: Final = ": tally "
 """What stands before the arguments of a command that ends a sentence."""

@@ -211,7 +211,7 @@ def dead_letters(
         tally dead-letters --batch 42
         tally dead-letters error_log --partition alog/0 --text timeout
         tally dead-letters error_log --limit 1000 --json | jq -r '.dead_letters[].reason'
-    """  # noqa: D301 - click keeps the lines behind a backspace
+    """  # noqa: D301 - click keeps the lines after a backspace
     name = app.pipeline(pipeline)
     place = None if partition is None else letters.read_partition(partition, "--partition")
     among = Among(partition=place, **bounds)

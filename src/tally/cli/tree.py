@@ -121,7 +121,7 @@ class TallyGroup(Group):
                 with terminable(), self.make_context(prog_name or "tally", words, **extra) as ctx:
                     return self.invoke(ctx)
             except KeyboardInterrupt:
-                click.echo(err=True)  # behind the terminal's ^C
+                click.echo(err=True)  # after the terminal's ^C
                 raise
             except TallyError as error:
                 app.explain(error)

@@ -34,13 +34,13 @@ KEPT_SUFFIX = "__kept"
 SETS_SUFFIX = "__sets"
 _OWN_SUFFIXES = (CONTRIBUTIONS_SUFFIX, FOLDED_SUFFIX, KEPT_SUFFIX, SETS_SUFFIX)
 ROWS_SUFFIX: Final = "_rows"
-"""Of the view of the lines, behind the name of the result table."""
+"""Of the view of the lines, after the name of the result table."""
 FILES_SUFFIX: Final = "_files"
-"""Of the view of the files that hold the lines, behind the name of the result table."""
+"""Of the view of the files that hold the lines, after the name of the result table."""
 RIGHTS: Final = ("select", "insert", "update", "delete")
 """The rights on a table that counting needs."""
 PROCEDURE_SUFFIX: Final = "_keep"
-"""Of the stored procedure that writes the lines, behind the name of their view."""
+"""Of the stored procedure that writes the lines, after the name of their view."""
 _OWN_TABLE_MAX = 64 - len(CONTRIBUTIONS_SUFFIX)
 _ROWS_VIEW_MAX = 64 - len(KEPT_SUFFIX)
 
@@ -50,7 +50,7 @@ _FILES_URL = re.compile(r"(?:file:///|(?:s3|gs)://)[A-Za-z0-9._~+=-][A-Za-z0-9._
 
 
 DAG_SUFFIXES: Final = {"_replay": "replayed", "_losses": "asked about losses", "_audit": "audited"}
-"""What stands behind a pipeline's name in the names of its further DAGs, and what they do."""
+"""The suffixes to a pipeline's name in the names of its further DAGs, and what these do."""
 
 LABELS_MAX: Final = 8
 LABEL_CHARS_MAX: Final = 700

@@ -117,7 +117,7 @@ class Pipeline(Section):
     `time_format` where the lines have a time, and with options; see docs/line-formats.md."""
     time: Literal["line", "instant", "record"] = "line"
     """What puts a line into a minute: the time that it states; the `instant` of that time and the
-    offset behind it (`Z`, `+02:00`), shown in `time_zone`; or Kafka's timestamp of its `record`."""
+    offset after it (`Z`, `+02:00`), shown in `time_zone`; or Kafka's timestamp of its `record`."""
     time_zone: Annotated[str, AfterValidator(check_zone)] | None = None
     """Time zone in which instants and Kafka's timestamps are shown, such as `Europe/Berlin`; UTC
     when not set. A wall clock is never shifted."""
@@ -192,7 +192,7 @@ class Pipeline(Section):
     max_lag_offsets: Annotated[int, Field(ge=0)] | None = None
     """Offsets that may wait to be counted; more are a warning of the health."""
     prune_after_days: Annotated[int, Field(ge=0, le=36_500)] = 14
-    """Age in days at which the daily DAG prunes, behind a green audit. 0: never."""
+    """Age in days at which the daily DAG prunes, after a green audit. 0: never."""
     owner: Annotated[str, Field(min_length=1)] = "tally"
     """Owner of the DAGs."""
     tags: list[str] = []
@@ -278,7 +278,7 @@ class Pipeline(Section):
         return self.result_table or self.name
 
     def due_before(self, now: datetime, grace_s: int) -> datetime:
-        """What waits since then is late: two starts of the schedule and so many seconds ago."""
+        """What waits since then is late: two starts of the schedule and this many seconds ago."""
         expression = SCHEDULE_NAMES.get(self.schedule, self.schedule)
         starts = CronSim(expression, now, reverse=True)
         return next(islice(starts, 1, None)) - timedelta(seconds=grace_s)

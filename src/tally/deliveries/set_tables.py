@@ -66,7 +66,7 @@ class SetPlace:
     from_offset: int
     """The first offset of the segment."""
     until_offset: int
-    """The offset behind its last one."""
+    """The offset after its last one."""
 
 
 PLACE: Final = ", ".join(field.name for field in fields(SetPlace))
@@ -207,7 +207,7 @@ class SetTables(ABC):
             tx.execute(f"alter table `{self.sets}` comment = '{comment}'")
 
     def _places(self, tx: Transaction, which: str, values: Sequence[Any] = ()) -> list[SetPlace]:
-        """Some sets, by what stands behind ``where`` in the statement."""
+        """Some sets, by the condition after ``where`` in the statement."""
         rows = tx.rows(f"select {PLACE} from `{self.sets}` where {which}", values)
         return [SetPlace(**row) for row in rows]
 

@@ -125,7 +125,7 @@ class Kafka:
         bytes_max: int | None = None,
         read_committed: bool = True,
     ) -> Mapping[model.TopicPartition, Sequence[model.Record]]:
-        """The first records at or after an offset of each partition, at most so many of each.
+        """The first records at or after an offset of each partition, at most this many of each.
 
         Of more than ``bytes_max`` bytes of a partition the newest are kept.
         What did not come in time is left out.

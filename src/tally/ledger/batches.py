@@ -93,7 +93,7 @@ def find_open_ingest(tx: Transaction, pipeline: str, *, lock: bool = False) -> l
     With ``lock`` their rows are locked until the transaction ends: the call waits for a running
     commit of a batch, and later reads see its result.
     """
-    # Lanes begin with a slash, and 0 is the character behind it.
+    # Lanes begin with a slash, and 0 is the next character.
     among = (
         "where open_ingest = %s or open_ingest > concat(%s, '/') and open_ingest < concat(%s, '0')"
         " order by b.batch_id"

@@ -92,7 +92,7 @@ def decide_losses(
 
 
 def _resume(tx: Transaction, loss: LossRecord) -> bool:
-    """Move the committed offset behind an accepted loss; False when it is not where it blocked."""
+    """Move the committed offset past an accepted loss; False when it is not where it blocked."""
     first, until = loss.range.from_offset, loss.range.until_offset
     blocked_at, resumes_at = {
         LossCause.EXPIRED: (first, until),

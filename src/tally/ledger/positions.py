@@ -294,7 +294,7 @@ def tiles_of(tx: Transaction, generation_id: int, r: OffsetRange) -> list[Tile]:
 def first_whole(
     tx: Transaction, generation_id: int, partition: TopicPartition, earliest: int
 ) -> int | None:
-    """First offset of the first live segment that lies wholly at or after ``earliest``, or None."""
+    """First offset of the first live segment that is wholly at or after ``earliest``, or None."""
     first: int | None = tx.scalar(
         "select min(live_from) from segment"
         " where incarnation_id = %s and partition_id = %s and live_from >= %s and state = 'live'",

@@ -93,7 +93,7 @@ class _Choice:
         )
 
     def behind(self, depth: int) -> Iterator[Part]:
-        """What stands behind it in the groups from this depth on."""
+        """What follows it in the groups from this depth on."""
         for group, branch, at in self.path[depth:]:
             yield from group.branches[branch][at + 1 :]
 

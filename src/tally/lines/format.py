@@ -190,7 +190,7 @@ class LineFormat:
 
     @property
     def last_time_name(self) -> str:
-        """The group of the time that ends last, so that an offset stands behind it.
+        """The group of the time that ends last, so that an offset follows it.
 
         The clock where the date is looked ahead for, which does not show their order. Only for a
         pattern with a time.

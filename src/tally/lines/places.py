@@ -55,7 +55,7 @@ def place_of(pattern: Group, name: str, shape: Shape) -> Place | None:
 
 
 def _takes_just(group: Part, shape: Shape, *, behind: Chars | None) -> bool:
-    """Whether a group takes a written time as a whole or not at all, with some character behind."""
+    """Whether a group takes a written time as a whole or not at all, before another character."""
     reached: set[int] = set()
     shorter = {end for end in _ends(group, {0}, [*shape, behind], reached) if end < len(shape)}
     goes_on = len(shape) + 1 in reached

@@ -39,7 +39,7 @@ def begins_a_line(line_format: LineFormat, value: bytes) -> bool:
 
 
 def offset_of(line_format: LineFormat, value: bytes) -> str | None:
-    """The offset behind a record's time, as it is written; None where there is none."""
+    """The offset after a record's time, as it is written; None where there is none."""
     if line_format.is_fixed or line_format.states_instant or not line_format.has_time:
         return None
     found = _texts(line_format, value)
@@ -51,7 +51,7 @@ _BEHIND_TIME = " behind the time"
 
 
 def _texts(line_format: LineFormat, value: bytes) -> dict[str, str] | None:
-    """The texts of a line's fields, and what stands behind its time; None where it is no line."""
+    """The texts of a line's fields, and what follows its time; None where it is no line."""
     line = line_format.options.line_of(value).decode("utf-8", "replace")
     if Accepted.BLANKS in line_format.options:
         line = line.translate(_USUAL)

@@ -84,7 +84,7 @@ class TimePart:
     literal: str
     """The literal's text; empty for a field."""
     position: int
-    """Where the part starts, from 1 as in SQL's ``substring``; 0 behind a part without a width."""
+    """Where the part starts, from 1 as in SQL's ``substring``; 0 after a part without a width."""
     width: int
     """How many bytes it takes; 0 when that depends on the time."""
 

@@ -41,11 +41,11 @@ OFFSET: Final = (
     r"|[+-](?:(?:0[0-9]|1[0-7])(?::?[0-5][0-9])?+|18(?::?00)?+))"
     r"(?![A-Za-z0-9+-]|:[0-9])"
 )
-"""Java's and Python's pattern of what stands behind a time with an offset: a fraction, or whatever
+"""Java's and Python's pattern of what follows a time with an offset: a fraction, or whatever
 else of the clock the time format leaves out, then the offset, its group."""
 
 OFFSET_CHARS: Final = 64
-"""How much of a line is read behind its time."""
+"""How much of a line is read after its time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +55,7 @@ class TimeRule:
     from_record: bool = False
     """The time is the record's own timestamp, whatever its line says."""
     by_offset: bool = False
-    """The time is an instant: the line's wall clock and the offset behind it (:data:`OFFSET`)."""
+    """The time is an instant: the line's wall clock and the offset after it (:data:`OFFSET`)."""
     assume_year: int | Literal["from_record"] | None = None
     """The year of lines without one: a fixed one, or the latest in which the line's clock is at
     most :data:`AHEAD_MAX` ahead of the record's timestamp in UTC."""
@@ -99,7 +99,7 @@ def continuation_reasons(line_format: LineFormat, rule: TimeRule) -> tuple[Malfo
 
 
 def _may_have_offset(line_format: LineFormat) -> bool:
-    """Whether an offset can stand behind the time; a ready-made pattern has one in its example."""
+    """Whether an offset can follow the time; a ready-made pattern has one in its example."""
     if not line_format.pattern or not line_format.example:
         return not line_format.is_fixed
     found = line_format.parsed_pattern.python.match(line_format.example)

@@ -58,7 +58,7 @@ class Transaction:
     def insert_many(
         self, statement: str, rows: Iterable[Parameters], *, at_once: int = ROWS_PER_INSERT
     ) -> int:
-        """Insert rows, so many at a time in memory; returns how many were inserted.
+        """Insert rows, this many at a time in memory; returns how many were inserted.
 
         Fewer at a time where their values are long.
         """

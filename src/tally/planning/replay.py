@@ -262,7 +262,7 @@ def _possible(
 def _cut(
     wide: OffsetRange, touched: Sequence[Tile], limit: int, *, sparse: bool
 ) -> Iterator[Piece]:
-    """The range in pieces of about so many offsets, with segments kept whole."""
+    """The range in pieces of about this many offsets, with segments kept whole."""
     alone = {tile.segment_id for tile in touched if tile.alone}
     batch: list[Piece] = []
     for part in _parts(wide, touched, limit):

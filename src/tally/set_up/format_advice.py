@@ -274,7 +274,7 @@ def _read(text: str, constants: list[str] | None = None) -> Mapping[str, Any]:
 
 
 def _leaves(found: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """What is no object, by its keys: those of objects in it behind a dot."""
+    """What is no object, by its keys: those of objects in it after a dot."""
     for key, value in found.items():
         if isinstance(value, dict):
             yield from _leaves(value, f"{before}{key}.")

@@ -45,7 +45,7 @@ class TrialView:
     lines: int
     """Lines in the sample."""
     json_keys: tuple[str, ...]
-    """The keys of the first JSON object among the lines; those of objects in it behind a dot."""
+    """The keys of the first JSON object among the lines; those of objects in it after a dot."""
     json_guess: Mapping[str, str]
     """From the line with the clearest keys: ``time``, ``level``, ``time_format``."""
     options_guess: Mapping[str, int]

@@ -28,11 +28,11 @@ from tally.spark.line_columns import read_line
 from tally.spark.reading import OnRead, collect, deadline, read_errors, read_ranges, watched
 from tally.spark.session import session_conf
 
-# The driver's JVM holds the dead letters of two Spark tasks at a time, each about so many bytes,
+# The driver's JVM holds the dead letters of two Spark tasks at a time, each about this many bytes,
 # were they spread evenly over the offsets.
 DEAD_LETTER_BYTES_PER_TASK: Final = 32 * 1024 * 1024
 
-# And the groups of one Spark task: so many at most.
+# And the groups of one Spark task: this many at most.
 _GROUPS_PER_TASK: Final = 250_000
 
 # A task costs the start of a consumer, and what that has fetched beyond the end. So ranges are
@@ -43,7 +43,7 @@ _TASKS: Final = 4
 
 
 def tasks_for(sizes: Sequence[int]) -> int:
-    """How many Spark tasks read ranges of so many offsets each.
+    """How many Spark tasks read ranges of this many offsets each.
 
     One for each, and more where several cores would wait for one large range, or a task would read
     too much.

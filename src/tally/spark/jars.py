@@ -78,7 +78,7 @@ class JarList:
         return target
 
     def fetch(self, configuration: str, downloads: Path, announce: Announce) -> Path:
-        """Let Ivy fetch the jars of ``configuration``; return where they lie, unchecked."""
+        """Let Ivy fetch the jars of ``configuration``; return their folder, unchecked."""
         announce(f"{self.titles[configuration]}: downloading jars with Ivy")
         work = downloads / "ivy"
         work.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,7 @@ class JsonLine(Line):
     """A JSON document."""
 
     def __post_init__(self) -> None:
-        """Parse it, with :data:`RECORD_END` behind it."""
+        """Parse it, followed by :data:`RECORD_END`."""
         stages = self.stages
         text = stages.add(readable(valid_text(self.value), self.line_format.options))
         document = F.concat(F.lit("["), text, F.lit(f",{RECORD_END}]"))

@@ -178,7 +178,7 @@ class PatternLine(Line):
         return self.stages.add(F.concat_ws(_JOINT, *pieces))
 
     def _behind_time(self) -> Column:
-        """String: what stands in the line behind its time, or a beginning of it."""
+        """String: what follows the time in the line, or a beginning of it."""
         end, number = self._pattern.ends[self.line_format.last_time_name]
         java = self._pattern.java
         taken = rf"(?=([^\r\n]{{0,{OFFSET_CHARS}}}))"

@@ -234,7 +234,7 @@ def _reported(session: SparkSession, tell: Callable[[int, int], None]) -> Iterat
 
 @contextmanager
 def deadline(session: SparkSession, seconds: float) -> Iterator[None]:
-    """End Spark's work when the block has taken so many seconds.
+    """End Spark's work when the block has taken this many seconds.
 
     A JVM that this process has started is killed: it may not end otherwise. On a Spark Connect
     server the session's operations are cancelled. Where a JVM has started this process, as

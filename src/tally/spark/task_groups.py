@@ -26,7 +26,7 @@ Step = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What a task does with its rows."""
 
 END: Final = "records"
-"""The column that is null in the row behind the last one, and in no other."""
+"""The column that is null in the row after the last one, and in no other."""
 
 
 def with_end(
@@ -65,7 +65,7 @@ def whole(frame: DataFrame, columns: Sequence[StructField], step: Step = iter) -
 
 
 def without_end(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The input of a step behind one that is :func:`with_end`, without its last row.
+    """The input of a step after one that is :func:`with_end`, without its last row.
 
     Raises:
         ReadError: At the end, if that row has not come.

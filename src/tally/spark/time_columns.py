@@ -132,7 +132,7 @@ class TimeReader:
         )
 
     def _at_offset(self, clock: TimeColumns, behind: Column) -> TimeColumns:
-        """The instant that a wall clock states with the offset behind it, in the rule's time zone.
+        """The instant that a wall clock states with the offset after it, in the rule's time zone.
 
         Args:
             clock: What the line prints.
@@ -201,7 +201,7 @@ def _units(text: Column, digits_max: int, *, accepts_exponent: bool) -> Column:
     units = digits.try_cast("bigint")
     if not accepts_exponent:
         return units
-    # Exact: no more digits behind the point than the type has.
+    # Exact: no more digits after the point than the type has.
     written = F.regexp_extract(text, r"\A[0-9]{1,18}(?:\.[0-9]{1,18})?[eE]\+?[0-9]{1,2}\z", 0)
     whole = F.floor(written.try_cast("decimal(38,18)"))
     in_digits = whole < F.lit(Decimal(10**digits_max))  # with 19 digits no long holds the bound
@@ -209,7 +209,7 @@ def _units(text: Column, digits_max: int, *, accepts_exponent: bool) -> Column:
 
 
 def behind_time(text: Column, time_format: TimeFormat) -> Column:
-    """What stands in a text behind the time that it starts with; anything where it has none."""
+    """What follows in a text after the time that it starts with; anything where it has none."""
     if time_format.width:
         return F.substring(text, time_format.width + 1, OFFSET_CHARS)
     return F.regexp_replace(text, rf"(?s)\A{time_format.shape}(?![0-9])", "")

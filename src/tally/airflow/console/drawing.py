@@ -36,7 +36,7 @@ RETRY_AFTER_S: Final = 10
 """Seconds after which a refused request may come again, as often as a page renews itself."""
 
 # Where spreadsheets take what follows for a formula, whatever its source: at the beginning,
-# also behind what is not seen, in the full width of East Asian keyboards, and behind a semicolon,
+# also after what is not seen, in the full width of East Asian keyboards, and after a semicolon,
 # which begins a cell in many countries. Signs alone are none, and a number is none.
 _UNSEEN: Final = r"\s\u200b-\u200f\u2060\ufeff"
 _SIGNS: Final = r"=+\-@\uff1d\uff0b\uff0d\uff20"
@@ -111,7 +111,7 @@ def as_csv(table: Table) -> str:
     Where it would be one, an apostrophe stands before it; :func:`as_json` has the text as it is.
     """
     text = io.StringIO()
-    # In quotes a text that ends with signs is no formula with the next cell, behind any delimiter.
+    # In quotes a text that ends with signs is no formula with the next cell, after any delimiter.
     writer = csv.writer(text, lineterminator="\r\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow([column.key for column in table.columns])
     writer.writerows([_harmless(cell) for cell in row.values()] for row in table.rows)

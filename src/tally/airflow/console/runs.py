@@ -54,7 +54,7 @@ def tasks_of(dag_id: str, run_id: str) -> Sequence[Any]:
             .order_by(TaskInstance.map_index, TaskInstance.task_id)  # mapped ones come last
             .limit(TASKS_MAX)
         ).all()
-    # Airflow gives a task the more weight the more tasks are behind it.
+    # Airflow gives a task the more weight the more tasks follow it.
     return sorted(tasks, key=lambda task: -(task.priority_weight or 0))
 
 

@@ -71,7 +71,7 @@ def refused(check: str, error: TallyError) -> Diagnosis:
 
 
 class FailedError(Exception):
-    """A check failed, and those behind it cannot be made.
+    """A check failed, and those after it cannot be made.
 
     Args:
         diagnosis: What it found.
@@ -111,7 +111,7 @@ def asked(
 
 
 def until_failed(checks: Iterable[Diagnosis]) -> Iterator[Diagnosis]:
-    """Diagnoses as they are made, up to one without which those behind it cannot be made."""
+    """Diagnoses as they are made, up to one without which those after it cannot be made."""
     try:
         yield from checks
     except FailedError as failed:
