@@ -52,7 +52,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 def settings(cluster: Stack) -> SparkSettings:
     """What the stack tells every command of its Spark."""
-    return SparkSettings.model_validate(tomllib.loads(cluster.overlay.read_text("utf-8"))["spark"])
+    return SparkSettings.model_validate(
+        tomllib.loads(cluster.layout.overlay.read_text("utf-8"))["spark"]
+    )
 
 
 def running(cluster: Stack) -> set[Part]:
@@ -61,7 +63,7 @@ def running(cluster: Stack) -> set[Part]:
 
 def command_lines(cluster: Stack) -> Iterator[tuple[psutil.Process, list[str]]]:
     """The processes of the cluster; one that ends at this moment is left out."""
-    for process in cluster.members(Part.CLUSTER):
+    for process in cluster.processes.members(Part.CLUSTER):
         with suppress(psutil.Error):
             yield process, process.cmdline()
 
@@ -211,5 +213,5 @@ def test_without_the_server_a_batch_is_submitted_to_the_cluster(
     assert answer.returncode == 0, answer.stderr
     assert world.counts() == {"2017-07-30 14:09": LINES}
     cluster.down([Part.CLUSTER])
-    assert cluster.members(Part.CLUSTER) == []
-    assert "spark://" not in cluster.overlay.read_text(encoding="utf-8")
+    assert cluster.processes.members(Part.CLUSTER) == []
+    assert "spark://" not in cluster.layout.overlay.read_text(encoding="utf-8")
