@@ -150,13 +150,14 @@ def insert_batches(
     requester: Requester,
 ) -> list[int]:
     """Record the batches of a replay, with what each of their segments is to replace."""
+    generation_ids = {topic: entry.generation_id for topic, entry in known.items()}
     found = []
     for pieces in plan.batches:
         batch_id = insert_batch(
             tx,
             pipeline,
             [piece.range for piece in pieces],
-            {topic: entry.generation_id for topic, entry in known.items()},
+            generation_ids,
             requester,
             replay_id=replay_id,
             is_of_partition=plan.by_partition,

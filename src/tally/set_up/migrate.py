@@ -58,8 +58,8 @@ def prepare(database: Database, settings: Settings) -> list[str]:
         return done
 
     each = for_each(sorted(settings.pipelines), work)
-    for error in each.errors.values():
-        raise error
+    if each.errors:
+        raise next(iter(each.errors.values()))
     return list(chain.from_iterable(each.done))
 
 
