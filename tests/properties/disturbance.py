@@ -141,8 +141,9 @@ class Wire:
         way = self._lent.pop(connection)
         if not connection.open:
             return
-        if _status(connection) & SERVER_STATUS.SERVER_STATUS_IN_TRANS:
-            connection.close()  # its transaction was not ended
+        is_open = _status(connection) & SERVER_STATUS.SERVER_STATUS_IN_TRANS
+        if is_open or self.faults.has_cut(connection.thread_id()):
+            connection.close()  # its transaction was not ended, or the proxy is closing it
         else:
             self._idle[way].append(connection)
 

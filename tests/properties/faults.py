@@ -166,6 +166,10 @@ class Faults:
         """Whether a fault of this operation explains an error."""
         return any(isinstance(error, PROFILES[fired.kind].explains) for fired in self.fired)
 
+    def has_cut(self, session: int) -> bool:
+        """Whether a fault of this operation ends the session, perhaps after a last answer."""
+        return session in self._gone
+
     def look(self, session: Session, packet: bytes) -> bool:
         """Handle a statement; see :data:`tests.proxy.Look`."""
         statement = statement_of(packet)
@@ -233,9 +237,10 @@ class Faults:
         self._pause(fault, session)
         return end
 
-    def _kill_server(self, _: Fault, __: Session, ___: bytes) -> End:
+    def _kill_server(self, _: Fault, session: Session, __: bytes) -> End:
         self.restart()
         self._gone.clear()
+        session.thread_id = 0  # the new server may give its number to another
         return CUT
 
     # --- something happens before the statement, which is then forwarded
