@@ -22,13 +22,18 @@ from tally.config.settings import Settings
 from tally.errors import ConfigError, CountTimeoutError
 from tally.kafka.client import Kafka
 from tally.ledger.batches import Requester
+from tally.mysql import transactions
 from tally.mysql.connection import ConnectionPool, connect_to_read
-from tally.mysql.transactions import Database
 
 if TYPE_CHECKING:  # Spark is heavy; most commands do without
     from pyspark.sql import SparkSession
 
     from tally.spark.reading import OnRead
+
+Database = transactions.Database
+"""Where the ledger is; the steps know the store of it by these two names only."""
+Transaction = transactions.Transaction
+"""An open transaction there."""
 
 
 class Reader(Protocol):

@@ -14,7 +14,7 @@ from tally.audit.recount import recount
 from tally.config.names import tables_beside
 from tally.errors import ConfigError, SchemaError, SeriesFloodError
 from tally.ledger.table_changes import MINUTE_INDEX
-from tally.ledger.tables import check_prepared
+from tally.ledger.tables import check_tables, tables_of
 from tally.maintenance.decisions import abandon
 from tally.planning.replay_request import MinutesAsked
 from tally.reading.batches import batch
@@ -415,7 +415,7 @@ def test_another_result_table_is_refused_before_it_is_made(world: World) -> None
         world.migrate()
     assert not world.rows("show tables like %s", (other,))
     with world.database.transaction(read_only=True) as tx, pytest.raises(ConfigError):
-        check_prepared(tx, world.pipeline)
+        check_tables(tx, tables_of(tx, world.name), world.pipeline)
     world.execute(f"create table `{other}` like `{world.name}`")
     for refused in (lambda: world.run(batch_id), world.plan):
         with pytest.raises(ConfigError, match="has counted into"):

@@ -922,7 +922,7 @@ MUTANTS: Final = (
     Mutant(
         guard="a label without a column is not counted",
         where="tally.counting.plan:_plan",
-        before="    check_prepared(tx, pipeline)\n",
+        before="    tables.check_tables(tx, own, pipeline)\n",
         after="",
         tests=(f"{LABELS}::test_a_label_without_a_column_is_neither_planned_nor_recounted",),
     ),

@@ -18,7 +18,7 @@ from tally import __version__, errors, model
 from tally.aggregates.counts import CountRequest, Counts
 from tally.config.names import mirror_group
 from tally.config.pipeline import Pipeline
-from tally.context import Context, OpenContext
+from tally.context import Context, OpenContext, Transaction
 from tally.counting.checks import check_no_record_lost, check_still_served, check_understood
 from tally.counting.commit import commit_once
 from tally.counting.outcomes import Ran
@@ -29,7 +29,6 @@ from tally.ledger.contributions import rows_replaced
 from tally.ledger.line_sets import ledger_id
 from tally.ledger.records import segments_of
 from tally.ledger.tables import tables_of
-from tally.mysql.transactions import Transaction
 from tally.planning.ingest import offset_conflicts
 from tally.planning.serving import is_of_generation
 

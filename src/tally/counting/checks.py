@@ -10,11 +10,10 @@ from tally.aggregates.aggregate import fingerprint
 from tally.aggregates.checks import find_format
 from tally.aggregates.counts import Counts
 from tally.config.pipeline import Pipeline
-from tally.context import Context
+from tally.context import Context, Transaction
 from tally.errors import DataLossError, MalformedFloodError
 from tally.ledger.rules import Understood, records_in_sound_batches, replaces_only
 from tally.model import EMPTY_TOTALS, Batch, BatchKind, SegmentTotals, TopicPartition
-from tally.mysql.transactions import Transaction
 from tally.planning.ingest import unreadable
 
 ENOUGH_RECORDS: Final = 1_000

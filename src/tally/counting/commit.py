@@ -7,12 +7,12 @@ the answer to COMMIT is lost.
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import chain, islice
-from typing import Final
+from typing import Any, Final
 
 from tally.aggregates.aggregate import Aggregate, fingerprint
 from tally.aggregates.counts import Counts
 from tally.config.pipeline import Pipeline
-from tally.context import Context
+from tally.context import Context, Transaction
 from tally.deliveries.contract import Delivery
 from tally.deliveries.kept_lines import delivery_of
 from tally.errors import SchemaError
@@ -23,7 +23,6 @@ from tally.ledger.dead_letters import replace_dead_letters
 from tally.ledger.line_sets import check_lines
 from tally.ledger.tables import Tables, check_tables, tables_of
 from tally.model import Batch, BatchKind
-from tally.mysql.transactions import Parameters, Transaction
 
 ROWS_WATCHED: Final = 8
 """Rows of a batch by which a commit sees that something else writes into the result, too."""
@@ -144,7 +143,9 @@ def commit_in(
     return True
 
 
-def _rows(batch: Batch, pipeline: Pipeline, tables: Tables, counts: Counts) -> Iterator[Parameters]:
+def _rows(
+    batch: Batch, pipeline: Pipeline, tables: Tables, counts: Counts
+) -> Iterator[tuple[Any, ...]]:
     segment_ids = {s.range.partition: s.segment_id for s in batch.segments}
     aggregate = Aggregate.of(pipeline)
     for counted, key, sums in contributions.rows_of(tables, aggregate, counts.contributions):

@@ -10,14 +10,12 @@ from typing import Self
 from tally import model
 from tally.config.names import mirror_group
 from tally.config.pipeline import Pipeline
-from tally.context import Context
+from tally.context import Context, Transaction
 from tally.deliveries.kept_lines import delivery_of
 from tally.errors import AccessDeniedError
 from tally.formatting import plural
-from tally.ledger import batches, positions
+from tally.ledger import batches, positions, tables
 from tally.ledger.line_sets import ledger_id, record_rows_view
-from tally.ledger.tables import check_prepared, tables_of
-from tally.mysql.transactions import Transaction
 from tally.planning import ingest
 from tally.planning.blocks import Block
 from tally.views import view_of
@@ -144,6 +142,8 @@ def _ask_kafka(ctx: Context, pipeline: Pipeline) -> tuple[model.KafkaSnapshot, D
     with ctx.database.transaction(read_only=True) as tx:
         known = positions.known_topics(tx, pipeline.name)
         open_batches = batches.find_open_ingest(tx, pipeline.name)
+        # Here, as the planning transaction may have to wait for others, who may wait to alter them.
+        tables.check_there(tx, tables.tables_to_read(tx, pipeline), pipeline.name)
     open_topics = {s.range.partition.topic for b in open_batches for s in b.segments}
     snapshot = ctx.kafka.snapshot(
         sorted({*pipeline.topics, *open_topics}),
@@ -187,8 +187,9 @@ def _plan(
     have none to move, so the positions that it reads next stay valid.
     """
     positions.lock_pipeline(tx, pipeline.name, pipeline.table)
-    check_prepared(tx, pipeline)
-    record_rows_view(tx, tables_of(tx, pipeline.name), pipeline)
+    own = tables.tables_of(tx, pipeline.name)
+    tables.check_tables(tx, own, pipeline)
+    record_rows_view(tx, own, pipeline)
     open_batches = batches.find_open_ingest(tx, pipeline.name, lock=True)
     known = positions.known_topics(tx, pipeline.name)
     found = decide(known)

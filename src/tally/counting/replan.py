@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tally import model
 from tally.config.pipeline import Pipeline
-from tally.context import Context
+from tally.context import Context, Transaction
 from tally.errors import FencedError, ReplayRefusedError
 from tally.formatting import REASON_MAX
 from tally.kafka.client import Kafka
 from tally.ledger import batches, positions, replays
-from tally.mysql.transactions import Transaction
 from tally.planning.replay import ReplayPlan, Tile, plan_replay
 from tally.planning.serving import is_of_generation
 

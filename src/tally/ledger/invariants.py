@@ -18,7 +18,7 @@ from tally.ledger.batches import ACCEPTED_HOLE
 from tally.ledger.contributions import lines_of_segment, wrong_rows
 from tally.ledger.dead_letters import TOTALLED_OF_SEGMENT
 from tally.ledger.rows import SEGMENTS
-from tally.ledger.schema import faults_of_keys, read_shape
+from tally.ledger.schema import faults_of_keys, read_shapes
 from tally.ledger.tables import Tables
 from tally.mysql.transactions import Row, Transaction
 
@@ -230,11 +230,9 @@ def _check_topics(tx: Transaction, pipeline: str, _: Tables) -> Iterator[Violati
 def _check_keys(tx: Transaction, pipeline: str, tables: Tables) -> Iterator[Violation]:
     """Counts of one minute and labels meet in one row, others never do."""
     del pipeline
-    for table, key in tables.whole_keys.items():
-        shape = read_shape(tx, table)
-        if shape is not None:
-            for detail in faults_of_keys(shape, key, tables.keys[1:]):
-                yield Violation(check="result", where=f"table {table}", detail=detail)
+    for table, shape in read_shapes(tx, [*tables.whole_keys]).items():
+        for detail in faults_of_keys(shape, tables.whole_keys[table], tables.keys[1:]):
+            yield Violation(check="result", where=f"table {table}", detail=detail)
 
 
 Check = Callable[[Transaction, str, Tables], Iterator[Violation]]

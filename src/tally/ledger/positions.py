@@ -50,7 +50,8 @@ def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
         SchemaError: Newer code has migrated the ledger.
     """
     check_version(tx)
-    if not _locked_table(tx, pipeline):
+    found = _locked_table(tx, pipeline)
+    if not found:
         # An insert over an existing row takes a shared lock first, and two planners that both hold
         # one deadlock.
         tx.execute(
@@ -60,7 +61,8 @@ def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
         # With locks: of two first planners of one table, under either spelling, one sees the other.
         check_owner(tx, pipeline, result_table, lock=True)
         check_unowned(tx, pipeline, result_table)
-    check_result_table(_locked_table(tx, pipeline), pipeline, result_table)
+        found = _locked_table(tx, pipeline)
+    check_result_table(found, pipeline, result_table)
 
 
 def check_owner(tx: Transaction, pipeline: str, result_table: str, *, lock: bool = False) -> None:

@@ -4,7 +4,6 @@ Counts of one minute and the same labels meet in one row by the table's key alon
 a label are two rows only where the collation distinguishes them.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -87,43 +86,50 @@ class Shape:
 
 def read_shape(tx: Transaction, table: str) -> Shape | None:
     """A table of the ledger's database; None when there is none of that name."""
+    return read_shapes(tx, [table]).get(table)
+
+
+def read_shapes(tx: Transaction, tables: Sequence[str]) -> dict[str, Shape]:
+    """Those of some tables that are in the ledger's database, by name."""
+    shapes: dict[str, Shape] = {}
     rows = tx.rows(
-        "select column_name as name, lower(data_type) as type, character_maximum_length as chars,"
-        " collation_name as collation, column_default as `default`,"
+        "select table_name as of_table, column_name as name, lower(data_type) as type,"
+        " character_maximum_length as chars, collation_name as collation,"
+        " column_default as `default`,"
         " is_nullable = 'YES' or column_default is not null or extra like '%%GENERATED%%'"
         "   as is_optional,"
         " extra like '%%auto_increment%%' or (is_nullable = 'YES'"
         "   and extra not like '%%GENERATED%%' and coalesce(column_default, 'NULL') = 'NULL')"
         "   as is_own"
-        " from information_schema.columns where table_schema = database() and table_name = %s"
+        " from information_schema.columns where table_schema = database() and table_name in %s"
         " order by ordinal_position",
-        (table,),
+        (tables,),
     )
     if not rows:
-        return None
-    engine = tx.scalar(
-        "select engine from information_schema.tables"
-        " where table_schema = database() and table_name = %s",
-        (table,),
+        return shapes
+    engines = tx.pairs(
+        "select table_name, engine from information_schema.tables"
+        " where table_schema = database() and table_name in %s",
+        (tables,),
     )
     parts = tx.rows(
-        "select index_name as name, concat(coalesce(column_name, 'an expression'),"
+        "select table_name as of_table, index_name as name,"
+        " concat(coalesce(column_name, 'an expression'),"
         "   if(sub_part is null, '', concat('(', sub_part, ')'))) as part"
         " from information_schema.statistics"
-        " where table_schema = database() and table_name = %s and non_unique = 0"
+        " where table_schema = database() and table_name in %s and non_unique = 0"
         " order by index_name <> 'PRIMARY', index_name, seq_in_index",
-        (table,),
+        (tables,),
     )
-    version = tx.scalar("select version()")
-    unique: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
+    exact = "utf8mb4_nopad_bin" if is_mariadb(tx.scalar("select version()")) else "utf8mb4_0900_bin"
+    for table, engine in engines.items():
+        shapes[table] = Shape(engine=engine or "", columns={}, unique={}, exact=exact)
+    for row in rows:
+        shapes[row["of_table"]].columns[row["name"]] = record(Column, row)
     for row in parts:
-        unique[row["name"]] += (row["part"],)
-    return Shape(
-        engine=engine or "",
-        columns={row["name"]: record(Column, row) for row in rows},
-        unique=dict(unique),
-        exact="utf8mb4_nopad_bin" if is_mariadb(version) else "utf8mb4_0900_bin",
-    )
+        unique = shapes[row["of_table"]].unique
+        unique[row["name"]] = (*unique.get(row["name"], ()), row["part"])
+    return shapes
 
 
 def why_no_counts(shape: Shape, first: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from tally.aggregates.aggregate import LINES, MEASURES, TIME, Aggregate, Measure
 from tally.config.names import tables_beside
 from tally.config.pipeline import Pipeline
-from tally.errors import ConfigError, SchemaError
+from tally.errors import AccessDeniedError, ConfigError, SchemaError
 from tally.formatting import plural
 from tally.ledger.schema import read_shape, why_no_counts
 from tally.mysql.transactions import Transaction
@@ -169,21 +169,21 @@ def check_tables(tx: Transaction, tables: Tables, pipeline: Pipeline) -> None:
         raise SchemaError(lacking, next_step="tally migrate")
 
 
-def check_prepared(tx: Transaction, pipeline: Pipeline) -> None:
-    """Raise unless a pipeline's tables are there and hold what its configuration counts.
+def check_there(tx: Transaction, tables: Tables, pipeline: str) -> None:
+    """Raise unless the tables of a pipeline are there. Nobody can alter them until it ends.
 
     Raises:
-        ConfigError: The pipeline has counted into another table, or by another measure.
-        SchemaError: A table or a label's column is missing.
+        SchemaError: A table is missing, or this user may not read it.
     """
-    tables = tables_to_read(tx, pipeline)
-    check_kept(tx, (tables.contributions, tables.folded))
-    if tables.result not in tx.table_names():
+    try:
+        # The server's list of its tables costs ten times as much.
+        tx.rows(f"select 1 from {listed([*tables.whole_keys])} limit 0")
+    except (AccessDeniedError, SchemaError):
+        check_kept(tx, (tables.contributions, tables.folded))
         raise SchemaError(
-            f"pipeline {pipeline.name} has no table {tables.result} yet, or may not read it",
+            f"pipeline {pipeline} has no table {tables.result} yet, or may not read it",
             next_step="tally migrate",
-        )
-    check_tables(tx, tables, pipeline)
+        ) from None
 
 
 def check_kept(tx: Transaction, tables: Collection[str]) -> None:

@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass, replace
 
-from tally.context import Context
+from tally.context import Context, Transaction
 from tally.errors import MissingTopicError, UsageError
 from tally.ledger import batches, decisions, replays
 from tally.ledger.decisions import AdoptionView, LossRecord, LostView, StartView, starts_of
 from tally.ledger.positions import lock_pipeline
 from tally.ledger.replays import ReplayRecord
 from tally.model import BatchKind, OffsetRange
-from tally.mysql.transactions import Transaction
 from tally.planning.blocks import create_topic
 from tally.planning.ingest import first_offsets
 from tally.views import view_of

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-from tally.context import Context
+from tally.context import Context, Transaction
 from tally.deliveries.kept_lines import delivery_of
 from tally.ledger import folding
 from tally.ledger.folding import Folded
 from tally.ledger.schema import check_version
-from tally.mysql.transactions import Transaction
 from tally.planning.serving import held_of
 
 Progress = Callable[[int, int], None]

@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from tally.aggregates.aggregate import fingerprint
 from tally.config.pipeline import Pipeline
-from tally.context import Context
+from tally.context import Context, Transaction
 from tally.errors import TallyError
 from tally.formatting import plural, time_span
 from tally.ledger import rules
@@ -19,7 +19,6 @@ from tally.ledger.results import ResultRow, ranges_of_minutes, result_rows
 from tally.ledger.rules import OtherRule
 from tally.ledger.tables import Tables, tables_to_read
 from tally.model import KafkaSnapshot
-from tally.mysql.transactions import Transaction
 from tally.planning.serving import held_of
 from tally.views import ErrorView, view_of
 

@@ -4,7 +4,7 @@ import base64
 from dataclasses import dataclass
 from typing import Final, Self
 
-from tally.context import Context
+from tally.context import Context, Transaction
 from tally.errors import UsageError
 from tally.formatting import printable_bytes
 from tally.ledger import dead_letters as ledger
@@ -12,7 +12,6 @@ from tally.ledger.batches import find_batch
 from tally.ledger.dead_letters import ALL, Among
 from tally.ledger.positions import is_known_partition
 from tally.model import TopicPartition
-from tally.mysql.transactions import Transaction
 from tally.views import view_of
 
 SKIP_MAX: Final = 10_000

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tally.config.pipeline import Pipeline
+from tally.context import Transaction
 from tally.errors import ReplayRefusedError
 from tally.formatting import plural
 from tally.kafka.client import Kafka
 from tally.ledger import positions, records, results
 from tally.ledger.batches import find_batch
 from tally.model import KafkaSnapshot, KnownTopic, OffsetRange, TopicPartition
-from tally.mysql.transactions import Transaction
 from tally.planning import replay_request as requests
 from tally.planning.replay import join_ranges
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tally.aggregates.aggregate import fingerprint
-from tally.context import Context
+from tally.context import Context, Transaction
 from tally.counting.replan import other_generations, plan_against, snapshot_of
 from tally.errors import PreviewOutdatedError, ReplayRefusedError
 from tally.formatting import REASON_MAX
@@ -15,7 +15,6 @@ from tally.ledger.line_sets import record_rows_view
 from tally.ledger.replays import Requested
 from tally.ledger.tables import tables_of
 from tally.model import KnownTopic, OffsetRange
-from tally.mysql.transactions import Transaction
 from tally.planning.replay import ReplayPlan, join_ranges
 from tally.replay.preview import plan_digest, why_not
 

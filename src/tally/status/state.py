@@ -8,17 +8,16 @@ from typing import Final, Self
 
 from tally.aggregates.aggregate import fingerprint
 from tally.config.pipeline import Pipeline
+from tally.context import Transaction
 from tally.errors import ConfigError, SchemaError
 from tally.kafka.client import Kafka
-from tally.ledger import rules
+from tally.ledger import rules, tables
 from tally.ledger.batches import find_open_ingest
 from tally.ledger.decisions import LossRecord, find_losses
 from tally.ledger.line_sets import Unshown, check_lines, unshown
 from tally.ledger.positions import known_topics
 from tally.ledger.records import BatchRecord, batch_record, last_committed
-from tally.ledger.tables import check_prepared, tables_to_read
 from tally.model import KafkaSnapshot, KnownTopic, LossCause, OffsetRange, TopicPartition
-from tally.mysql.transactions import Transaction
 from tally.planning.blocks import OTHER_RECORDS, Block, BlockReason, before_a_plan
 from tally.planning.ingest import plan_ingest
 from tally.set_up.format_trial import newest_levels
@@ -317,8 +316,10 @@ class PipelineState:
 
 def _why_unprepared(tx: Transaction, pipeline: Pipeline) -> ErrorView | None:
     try:
-        check_lines(tx, tables_to_read(tx, pipeline), pipeline)
-        check_prepared(tx, pipeline)
+        own = tables.tables_to_read(tx, pipeline)
+        check_lines(tx, own, pipeline)
+        tables.check_there(tx, own, pipeline.name)
+        tables.check_tables(tx, own, pipeline)
     except (ConfigError, SchemaError) as error:
         return ErrorView.of(error)
     return None
