@@ -977,7 +977,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="label values that look alike stay apart",
-        where="tally.ledger.schema:read_shape",
+        where="tally.ledger.schema:read_shapes",
         before="utf8mb4_0900_bin",
         after="utf8mb4_bin",
         tests=(f"{LABELS}::test_values_that_look_alike_stay_apart",),
