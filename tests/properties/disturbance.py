@@ -142,7 +142,8 @@ class Wire:
         if not connection.open:
             return
         is_open = _status(connection) & SERVER_STATUS.SERVER_STATUS_IN_TRANS
-        if is_open or self.faults.has_cut(connection.thread_id()):
+        session: int = connection.thread_id()  # type: ignore[no-untyped-call]
+        if is_open or self.faults.has_cut(session):
             connection.close()  # its transaction was not ended, or the proxy is closing it
         else:
             self._idle[way].append(connection)
