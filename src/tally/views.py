@@ -108,9 +108,4 @@ class ErrorView:
     @classmethod
     def of(cls, error: TallyError) -> Self:
         """The view of an error."""
-        return cls(
-            code=error.code,
-            exit_code=error.exit_code,
-            what=error.what,
-            next_step=error.next_step or None,
-        )
+        return view_of(cls, error, next_step=error.next_step or None)

@@ -5,14 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tally.errors import FencedError, TallyError, UnknownReplayError
-from tally.ledger.batches import (
-    Requester,
-    abandon,
-    abandoned_error,
-    find_batch,
-    find_batches,
-    insert_batch,
-)
+from tally.ledger import batches
 from tally.ledger.rows import records
 from tally.ledger.tables import tables_of
 from tally.model import Batch, BatchState, KnownTopic, ReplayState
@@ -113,7 +106,7 @@ def insert_replay(
     pipeline: str,
     plan: ReplayPlan,
     known: Mapping[str, KnownTopic],
-    requester: Requester,
+    requester: batches.Requester,
     **asked: str,
 ) -> Requested:
     """Record a replay with all of its batches; the caller holds the pipeline's lock.
@@ -138,7 +131,7 @@ def insert_replay(
         **asked,
     )
     batch_ids = insert_batches(tx, pipeline, replay_id, plan, known, requester)
-    return Requested(replay_id, tuple(find_batches(tx, batch_ids)))
+    return Requested(replay_id, tuple(batches.find_batches(tx, batch_ids)))
 
 
 def insert_batches(
@@ -147,13 +140,13 @@ def insert_batches(
     replay_id: int,
     plan: ReplayPlan,
     known: Mapping[str, KnownTopic],
-    requester: Requester,
+    requester: batches.Requester,
 ) -> list[int]:
     """Record the batches of a replay, with what each of their segments is to replace."""
     generation_ids = {topic: entry.generation_id for topic, entry in known.items()}
     found = []
     for pieces in plan.batches:
-        batch_id = insert_batch(
+        batch_id = batches.insert_batch(
             tx,
             pipeline,
             [piece.range for piece in pieces],
@@ -162,7 +155,7 @@ def insert_batches(
             replay_id=replay_id,
             is_of_partition=plan.by_partition,
         )
-        segments = {s.range: s.segment_id for s in find_batch(tx, batch_id).segments}
+        segments = {s.range: s.segment_id for s in batches.find_batch(tx, batch_id).segments}
         tx.insert_many(
             "insert into replacement (segment_id, replaced_id) values (%s, %s)",
             [(segments[piece.range], replaced) for piece in pieces for replaced in piece.replaces],
@@ -206,7 +199,7 @@ def cancel(tx: Transaction, replay_id: int, *, by: str, reason: str) -> list[int
             next_step="tally replays",
         )
     for batch_id in planned:
-        abandon(tx, batch_id, by=by, reason=reason)
+        batches.abandon(tx, batch_id, by=by, reason=reason)
     # Cancelled even if its committed batches cover all ranges: an operator has ended it.
     tx.execute("update replay set state = 'cancelled' where replay_id = %s", (replay_id,))
     return planned
@@ -234,7 +227,7 @@ def list_replays(tx: Transaction, pipeline: str, *, limit: int) -> list[ReplayRe
 
 
 def find_replay_of_run(
-    tx: Transaction, pipeline: str, requester: Requester, digest: str
+    tx: Transaction, pipeline: str, requester: batches.Requester, digest: str
 ) -> Requested | None:
     """The replay that a run has already recorded for a request; None without one.
 
@@ -262,7 +255,7 @@ def find_replay_of_run(
         " order by batch_id",
         (replay_id, requester.run_id),
     )
-    return Requested(replay_id, tuple(find_batches(tx, batch_ids) if batch_ids else []))
+    return Requested(replay_id, tuple(batches.find_batches(tx, batch_ids) if batch_ids else []))
 
 
 def standing_for(tx: Transaction, batch_id: int) -> list[int]:
@@ -272,7 +265,7 @@ def standing_for(tx: Transaction, batch_id: int) -> list[int]:
         UnknownBatchError: The ledger has none of that id.
         FencedError: It was abandoned, and no other batches count all of its ranges.
     """
-    batch = find_batch(tx, batch_id)
+    batch = batches.find_batch(tx, batch_id)
     if batch.state is not BatchState.ABANDONED:
         return [batch_id]
     # Of the same replay, not abandoned, and overlapping.
@@ -285,9 +278,9 @@ def standing_for(tx: Transaction, batch_id: int) -> list[int]:
         " and b.state <> 'abandoned' order by b.batch_id",
         (batch_id, batch.replay_id, batch_id),
     )
-    counted = [r for number in later for r in find_batch(tx, number).ranges]
+    counted = [r for number in later for r in batches.find_batch(tx, number).ranges]
     if join_ranges([*counted, *batch.ranges], touching=True) != join_ranges(counted, touching=True):
-        raise abandoned_error(tx, batch_id)
+        raise batches.abandoned_error(tx, batch_id)
     return later
 
 

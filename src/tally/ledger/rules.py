@@ -11,6 +11,7 @@ from tally.ledger.rows import SEGMENTS, record, records
 from tally.ledger.tables import Tables
 from tally.model import SegmentTotals
 from tally.mysql.transactions import Transaction
+from tally.views import view_of
 
 # Recent enough to describe the pipeline as it is now, and many enough for a quiet pipeline.
 RECENT_PLANS: Final = 20
@@ -34,11 +35,7 @@ class Understood:
     @classmethod
     def of(cls, total: SegmentTotals) -> Self:
         """How much of what a read has found."""
-        return cls(
-            records=total.records,
-            malformed=total.malformed,
-            continuations=total.continuations or 0,
-        )
+        return view_of(cls, total, continuations=total.continuations or 0, has_matched=True)
 
     @property
     def ratio(self) -> float:

@@ -9,18 +9,9 @@ from typing import Final
 import pymysql
 from pymysql.constants import CR, ER
 
+from tally import errors
 from tally.config.servers import key_of
-from tally.errors import (
-    AccessDeniedError,
-    ConfigError,
-    CountOverflowError,
-    MySQLUnavailableError,
-    OutcomeUnknownError,
-    SchemaError,
-    StatementError,
-    TallyError,
-    TransactionRetryError,
-)
+from tally.errors import TallyError
 
 _KEY: Final = re.compile(r"\bmysql\.(\w+)")
 _LOGIN_REFUSED: Final = (ER.ACCESS_DENIED_ERROR, 1698)  # the latter without a password
@@ -30,7 +21,7 @@ _LOGIN_REFUSED: Final = (ER.ACCESS_DENIED_ERROR, 1698)  # the latter without a p
 _TRANSLATIONS: Final[Sequence[tuple[tuple[int, ...], type[TallyError], str]]] = (
     (
         (*_LOGIN_REFUSED, ER.DBACCESS_DENIED_ERROR),
-        AccessDeniedError,
+        errors.AccessDeniedError,
         "check mysql.user, its password and its grants",
     ),
     (
@@ -40,17 +31,17 @@ _TRANSLATIONS: Final[Sequence[tuple[tuple[int, ...], type[TallyError], str]]] = 
             ER.SPECIFIC_ACCESS_DENIED_ERROR,
             ER.PROCACCESS_DENIED_ERROR,
         ),
-        AccessDeniedError,
+        errors.AccessDeniedError,
         "grant mysql.user what it lacks: tally doctor lists every missing right",
     ),
     (
         (ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR, ER.SP_DOES_NOT_EXIST),
-        SchemaError,
+        errors.SchemaError,
         "tally migrate; where the loading of a backup broke off, load it whole",
     ),
     (
         (ER.BAD_DB_ERROR,),
-        SchemaError,
+        errors.SchemaError,
         "create the database that mysql.database names, then: tally migrate",
     ),
     (
@@ -60,34 +51,34 @@ _TRANSLATIONS: Final[Sequence[tuple[tuple[int, ...], type[TallyError], str]]] = 
             ER.TABLE_DEF_CHANGED,  # a table that was rebuilt after the snapshot was taken
             3101,  # rolled back by the replication group
         ),
-        TransactionRetryError,
+        errors.TransactionRetryError,
         "run it again",
     ),
     (
         # By an option of the server, in a transaction, and InnoDB's read-only mode.
         (ER.OPTION_PREVENTS_STATEMENT, 1792, 1836),
-        MySQLUnavailableError,
+        errors.MySQLUnavailableError,
         "wait for the fail-over to end, or point mysql.host at the writable server",
     ),
     (
         (ER.DISK_FULL, ER.RECORD_FILE_FULL, ER.ERROR_ON_WRITE),
-        StatementError,
+        errors.StatementError,
         "free disk space on the MySQL server, then run it again",
     ),
     (
         # The configuration keeps the values of all other numeric columns in range.
         (ER.WARN_DATA_OUT_OF_RANGE,),
-        CountOverflowError,
+        errors.CountOverflowError,
         "give the result table a wider column: docs/runbook.md, count-overflow",
     ),
     (
         (3024, 1969),  # the limit of a query's time in MySQL, of a statement's in MariaDB
-        StatementError,
+        errors.StatementError,
         "ask for less at once: a shorter span, one batch or one partition",
     ),
     (
         (ER.NET_PACKET_TOO_LARGE,),
-        StatementError,
+        errors.StatementError,
         "raise max_allowed_packet on the MySQL server, or lower dead_letter_max_bytes",
     ),
     (
@@ -106,13 +97,13 @@ _TRANSLATIONS: Final[Sequence[tuple[tuple[int, ...], type[TallyError], str]]] = 
             1927,  # the connection was killed, in MariaDB
             4031,  # the client was idle for too long
         ),
-        MySQLUnavailableError,
+        errors.MySQLUnavailableError,
         "",
     ),
 )
 
 
-class CommitUnansweredError(OutcomeUnknownError):
+class CommitUnansweredError(errors.OutcomeUnknownError):
     """The connection broke at COMMIT, so it may have been applied or not.
 
     A batch commit asks the ledger; for an operator's decision, the operator must check.
@@ -140,7 +131,7 @@ def translate(error: Exception, where: str = "", section: str = "mysql") -> Tall
     # PyMySQL gives every OSError of a connection one number, as if nothing had answered.
     if isinstance(getattr(error, "original_exception", error), ssl.SSLCertVerificationError):
         authority, host, tls = (key_of(section, key) for key in ("ssl_ca", "host", "tls"))
-        return ConfigError(
+        return errors.ConfigError(
             text,
             next_step=f"let {authority} name a PEM file with the authority that signed the "
             f"certificate, and {host} a name in it, or renew it; {tls} says whether it is checked",
@@ -148,13 +139,13 @@ def translate(error: Exception, where: str = "", section: str = "mysql") -> Tall
     for numbers, ours, next_step in _TRANSLATIONS:
         if number in numbers:
             found = ours(text, next_step=_KEY.sub(lambda key: key_of(section, key[1]), next_step))
-            if isinstance(found, AccessDeniedError) and number in _LOGIN_REFUSED:
+            if isinstance(found, errors.AccessDeniedError) and number in _LOGIN_REFUSED:
                 found.credentials = (f"{section}.user", f"{section}.password")
             return found
     # Without a number the driver no longer knows the state of the connection.
     if not number or isinstance(error, OSError | pymysql.err.InterfaceError):
-        return MySQLUnavailableError(text)
-    return StatementError(text, next_step="see docs/runbook.md, mysql-refused")
+        return errors.MySQLUnavailableError(text)
+    return errors.StatementError(text, next_step="see docs/runbook.md, mysql-refused")
 
 
 def _driver_text(error: Exception) -> str:
