@@ -150,6 +150,12 @@ def list_batches(
     )
 
 
+def open_batches(tx: Transaction, pipeline: str) -> list[BatchRecord]:
+    """The pipeline's planned ingest batches, oldest first: one, or one of each partition."""
+    which = "where b.pipeline = %s and b.kind = 'ingest' and b.state = 'planned'"
+    return _batches(tx, which, (pipeline,), 2**63 - 1)[::-1]
+
+
 def batches_of_run(
     tx: Transaction, pipeline: str, dag_id: str, run_id: str, *, limit: int
 ) -> list[BatchRecord]:

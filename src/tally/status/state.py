@@ -16,7 +16,7 @@ from tally.ledger.batches import find_open_ingest
 from tally.ledger.decisions import LossRecord, find_losses
 from tally.ledger.line_sets import Unshown, check_lines, unshown
 from tally.ledger.positions import known_topics
-from tally.ledger.records import BatchRecord, batch_record, last_committed
+from tally.ledger.records import BatchRecord, last_committed, open_batches
 from tally.model import KafkaSnapshot, KnownTopic, LossCause, OffsetRange, TopicPartition
 from tally.planning.blocks import OTHER_RECORDS, Block, BlockReason, before_a_plan
 from tally.planning.ingest import plan_ingest
@@ -158,7 +158,7 @@ class PipelineState:
             pipeline=pipeline,
             now=now,
             known=known_topics(tx, name),
-            open_batches=tuple(batch_record(tx, batch.batch_id) for batch in planned),
+            open_batches=tuple(open_batches(tx, name)),
             planned_until={
                 segment.range.partition: segment.range.until_offset
                 for batch in planned
@@ -269,18 +269,18 @@ class PipelineState:
         """Whether open transactions hold up all that is overdue."""
         return not any(self.waits[where].waiting(readable=True) for where in self.overdue)
 
+    @cached_property
+    def _reasons(self) -> dict[str, BlockReason]:
+        return {block.place: block.reason for block in self.blocks}
+
     def _partition(self, where: TopicPartition) -> PartitionStatus:
         topic = self.known.get(where.topic)
         position = topic.positions.get(where.partition) if topic else None
         loss = position.open_loss if position else None
         held = self.kafka.partition(where) if self.kafka else None
-        blocks = [
-            block.reason
-            for block in self.blocks
-            if block.topic == where.topic and block.partition in {None, where.partition}
-        ]
+        blocked = self._reasons.get(where.topic) or self._reasons.get(str(where))
         # Of a topic that was created again, or of another cluster, nothing is counted.
-        is_other = bool(OTHER_RECORDS & set(blocks))
+        is_other = blocked in OTHER_RECORDS
         first = held.earliest if held and is_other else self._first(where)
         return PartitionStatus(
             partition=where,
@@ -293,7 +293,7 @@ class PipelineState:
             lag_offsets=held.written_end - first if held and first is not None else None,
             unstable_offsets=held.unstable if held else None,
             open_loss=loss.range if loss else None,
-            blocked=blocks[0] if blocks else None,
+            blocked=blocked,
         )
 
     def _first(self, where: TopicPartition) -> int | None:

@@ -13,7 +13,7 @@ from tally.config.settings import Settings
 from tally.context import Context, console_context
 from tally.ledger.schema import denied_rights, grants, server_facts
 from tally.model import KafkaSnapshot, TopicRights
-from tally.mysql.connection import SERVER_NEEDED, is_supported
+from tally.mysql.connection import SERVER_NEEDED, ConnectionPool, is_supported
 from tally.mysql.transactions import Row
 from tally.set_up.configuration import name_sources
 from tally.set_up.migrate import missing
@@ -177,7 +177,7 @@ def check_console(settings: Settings) -> Diagnosis:
         return skip(CONSOLE, "[console] names no user; Airflow's connection tally_console may")
 
     def read() -> list[str]:
-        with console_context(settings).database.transaction(read_only=True) as tx:
+        with console_context(settings, ConnectionPool()).database.transaction(read_only=True) as tx:
             return grants(tx)
 
     further = "; ".join(sorted(set(changing(asked(CONSOLE, read)))))
