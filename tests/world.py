@@ -34,7 +34,7 @@ from tally.model import Batch, TopicPartition
 from tally.mysql.transactions import Database, Row
 from tally.planning.replay_request import BoundsAsked, Request
 from tally.replay.preview import Preview, preview
-from tally.replay.record import request_replay
+from tally.replay.run import request_replay
 from tally.set_up.migrate import migrate, prepare
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack

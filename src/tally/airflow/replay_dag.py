@@ -101,7 +101,7 @@ class TallyReplayPreviewOperator(policies.TallyOperator, SkipMixin):
 
     def execute(self, context: TaskContext) -> None:
         """Preview; skip the other tasks after a dry run."""
-        from tally.replay.record import find_requested
+        from tally.replay.run import find_requested
 
         params = context["params"]
         try:
@@ -142,7 +142,7 @@ class TallyReplayRequestOperator(policies.TallyOperator):
     @policies.final_unless_retryable()
     def execute(self, context: TaskContext) -> list[dict[str, str]]:
         """Record it and return its batches, one task each."""
-        from tally.replay.record import request_replay
+        from tally.replay.run import request_replay
 
         ti = context["ti"]
         shown = ti.xcom_pull(task_ids=PREVIEW, key=SHOWN_KEY)
@@ -182,8 +182,7 @@ class TallyReplayOutcomeOperator(policies.TallyOperator):
     @policies.final_unless_retryable()
     def execute(self, context: TaskContext) -> None:
         """Read the outcome from the ledger; it goes to XCom."""
-        from tally.replay.record import find_requested
-        from tally.replay.run import replay_outcome
+        from tally.replay.run import find_requested, replay_outcome
 
         ti = context["ti"]
         replay_id = ti.xcom_pull(task_ids=REQUEST, key=REPLAY_KEY)

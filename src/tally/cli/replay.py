@@ -23,7 +23,6 @@ from tally.planning.replay_request import Request
 from tally.reading.columns import COUNT, PLACE, SPAN, TEXT, WORD, Column
 from tally.replay import run as use_case
 from tally.replay.preview import Preview, preview
-from tally.replay.record import request_replay
 from tally.views import ErrorView, view_of
 
 OPEN_REPLAYS_LOOKED_FOR = 100
@@ -145,7 +144,7 @@ def _start(
         return
     app.confirm(question(shown), yes=yes)
     try:
-        requested = request_replay(
+        requested = use_case.request_replay(
             app.context,
             shown.pipeline,
             request=shown.request,
