@@ -144,7 +144,9 @@ def _check(ctx: Context) -> None:
 def _kafka(topic: str, partitions: int, *, earliest: int, end: int) -> FixedKafka:
     """A cluster with one topic, of which each partition holds these offsets."""
     held = PartitionSnapshot(earliest=earliest, end=end)
-    of_topic = TopicSnapshot(topic_id="id", partitions=dict.fromkeys(range(partitions), held))
+    of_topic = TopicSnapshot(
+        topic_id="id", cluster_id="cluster", partitions=dict.fromkeys(range(partitions), held)
+    )
     return FixedKafka(KafkaSnapshot(cluster_id="cluster", topics={topic: of_topic}))
 
 

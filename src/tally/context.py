@@ -23,7 +23,7 @@ from tally.errors import ConfigError, CountTimeoutError
 from tally.kafka.client import Kafka
 from tally.ledger.batches import Requester
 from tally.mysql import transactions
-from tally.mysql.connection import ConnectionPool, connect_to_read
+from tally.mysql.connection import ConnectionPool
 
 if TYPE_CHECKING:  # Spark is heavy; most commands do without
     from pyspark.sql import SparkSession
@@ -174,12 +174,12 @@ def open_context(
     return context if requester is None else dataclasses.replace(context, requester=requester)
 
 
-def console_context(settings: Settings, pool: ConnectionPool | None = None) -> Context:
+def console_context(settings: Settings, pool: ConnectionPool) -> Context:
     """The context of pages: its user may only read, and no answer takes long.
 
     Args:
         settings: The configuration.
-        pool: Where connections come from and go to; None for a new one for each transaction.
+        pool: Where connections come from and go to.
 
     Raises:
         ConfigError: No user is configured to read with.
@@ -200,11 +200,7 @@ def console_context(settings: Settings, pool: ConnectionPool | None = None) -> C
             "statement_timeout_s": console.statement_timeout_s,
         }
     )
-    database = (
-        Database(settings=reading, open=connect_to_read)
-        if pool is None
-        else Database(settings=reading, open=pool.open, close=pool.close)
-    )
+    database = Database(settings=reading, open=pool.open, close=pool.close)
     return with_kafka_timeout(dataclasses.replace(open_context(settings), database=database))
 
 

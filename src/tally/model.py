@@ -142,6 +142,10 @@ class Generation:
     cluster_id: str
     """Kafka's id of the cluster that the topic is on."""
 
+    def is_same(self, other: "Generation") -> bool:
+        """Whether both are of one topic generation."""
+        return (self.topic_id, self.cluster_id) == (other.topic_id, other.cluster_id)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownTopic(Generation):
@@ -292,11 +296,9 @@ class PartitionSnapshot:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TopicSnapshot:
+class TopicSnapshot(Generation):
     """What Kafka reported of one topic at one moment."""
 
-    topic_id: str
-    """Kafka's id of the topic."""
     partitions: Mapping[int, PartitionSnapshot]
     """By partition number; never empty."""
 
@@ -310,10 +312,16 @@ class KafkaSnapshot:
     topics: Mapping[str, TopicSnapshot]
     """By topic name; a topic Kafka does not know is not in it."""
 
-    def partition(self, where: TopicPartition) -> PartitionSnapshot | None:
-        """What Kafka holds of a partition; None when it does not answer for it."""
+    def partition(
+        self, where: TopicPartition, of: Generation | None = None
+    ) -> PartitionSnapshot | None:
+        """What Kafka holds of a partition, of any generation of its topic or of one.
+
+        None when Kafka does not answer for it, or has another generation.
+        """
         topic = self.topics.get(where.topic)
-        return topic.partitions.get(where.partition) if topic else None
+        is_other = topic is None or (of is not None and not of.is_same(topic))
+        return None if topic is None or is_other else topic.partitions.get(where.partition)
 
 
 class Record(NamedTuple):

@@ -465,7 +465,7 @@ def test_a_ledger_that_cannot_be_read_is_said_without_a_password(
 
 
 def test_the_consoles_user_can_only_read(world: World) -> None:
-    database = console_context(world.settings).database
+    database = console_context(world.settings, ConnectionPool()).database
     with pytest.raises(MySQLError), database.transaction() as tx:
         tx._connection.cursor().execute("insert into pipeline (pipeline) values ('x')")
     short = database.adjusted(statement_timeout_s=1)

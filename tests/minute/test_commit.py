@@ -362,6 +362,7 @@ def planned_over(world: World, partitions: int, offsets: int = 3) -> model.Batch
     ends = {n: held.get(n, (0, 0))[1] + offsets for n in range(partitions)}
     of_topic = model.TopicSnapshot(
         topic_id="of values",
+        cluster_id="of values",
         partitions={n: model.PartitionSnapshot(earliest=0, end=end) for n, end in ends.items()},
     )
     kafka = FixedKafka(model.KafkaSnapshot(cluster_id="of values", topics={world.topic: of_topic}))

@@ -681,14 +681,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="what was shown is what is done",
-        where="tally.replay.record:request_replay",
+        where="tally.replay.run:request_replay",
         before="found, fingerprint(pipeline)) != plan:",
         after="found, fingerprint(pipeline)) == plan[:1]:",
         tests=(f"{REPLAY}::test_what_was_shown_is_what_is_done",),
     ),
     Mutant(
         guard="a request is one replay, however many ask for it",
-        where="tally.replay.record:request_replay",
+        where="tally.replay.run:request_replay",
         before="        _check_not_open(tx, name, known, found)\n",
         after="",
         tests=(f"{REPLAY}::test_two_requests_at_once_for_one_preview_are_one_replay",),
@@ -725,7 +725,7 @@ MUTANTS: Final = (
     Mutant(
         guard="prune leaves a topic that was created again alone",
         where="tally.maintenance.prune:prune",
-        before="held_of(snapshot, where, where.partition)",
+        before="snapshot.partition(where.partition, of=where)",
         after="snapshot.partition(where.partition)",
         tests=(f"{PRUNE}::test_what_is_young_or_needed_is_left_alone",),
     ),

@@ -204,14 +204,17 @@ class KafkaModel(FixedKafka):
     def look(self) -> KafkaSnapshot:
         """The current snapshot of all topics."""
         topics = {}
+        clusters = {generation.cluster_id for generation in self.topics.values()}
+        cluster_id = min(clusters, default="cluster-0")
         for name, generation in self.topics.items():
             seen = [
                 PartitionSnapshot(earliest=log.earliest, end=log.end) for log in generation.logs
             ]
             partitions = dict(enumerate(seen))
-            topics[name] = TopicSnapshot(topic_id=generation.topic_id, partitions=partitions)
-        clusters = {generation.cluster_id for generation in self.topics.values()}
-        return KafkaSnapshot(cluster_id=min(clusters, default="cluster-0"), topics=topics)
+            topics[name] = TopicSnapshot(
+                topic_id=generation.topic_id, cluster_id=cluster_id, partitions=partitions
+            )
+        return KafkaSnapshot(cluster_id=cluster_id, topics=topics)
 
     # --- as tally.kafka.client.Kafka
 

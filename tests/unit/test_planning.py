@@ -33,7 +33,7 @@ def plan(
 
 def told(planned: Plan) -> list[str]:
     """Everything that was decided, and whether it is doubted."""
-    found = [f"new {topic} {topic_id}" for topic, topic_id in planned.new_topics.items()]
+    found = [f"new {topic} {of.topic_id}" for topic, of in planned.new_topics.items()]
     found += [f"new {partition} at {start}" for partition, start in planned.new_partitions.items()]
     found += [f"read {r}" for r in planned.ranges]
     found += [f"{loss.cause} {loss.range}" for loss in planned.losses]

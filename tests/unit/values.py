@@ -70,5 +70,5 @@ def kafka(
     held = {
         n: model.PartitionSnapshot(earliest=p[0], end=p[1]) for n, p in enumerate(partitions) if p
     }
-    topics = {"alog": model.TopicSnapshot(topic_id=topic_id, partitions=held)} if held else {}
-    return model.KafkaSnapshot(cluster_id=cluster_id, topics=topics)
+    alog = model.TopicSnapshot(topic_id=topic_id, cluster_id=cluster_id, partitions=held)
+    return model.KafkaSnapshot(cluster_id=cluster_id, topics={"alog": alog} if held else {})

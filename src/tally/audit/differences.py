@@ -10,7 +10,6 @@ from tally.aggregates.counts import DeadLetter
 from tally.ledger.decisions import LossRecord
 from tally.ledger.invariants import Violation
 from tally.ledger.records import SegmentRecord
-from tally.planning.serving import held_of
 
 Key = tuple[str, ...]
 """Minute and label values."""
@@ -149,7 +148,7 @@ def before_start(
     for name, topic in known.items():
         for number, position in topic.positions.items():
             partition = model.TopicPartition(topic=name, partition=number)
-            held = held_of(kafka, topic, partition)
+            held = kafka.partition(partition, of=topic)
             if held is None:
                 continue
             at, start = held.earliest, position.start_offset

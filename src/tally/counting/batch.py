@@ -30,7 +30,6 @@ from tally.ledger.line_sets import ledger_id
 from tally.ledger.records import segments_of
 from tally.ledger.tables import tables_of
 from tally.planning.ingest import offset_conflicts
-from tally.planning.serving import is_of_generation
 
 log = logging.getLogger(__name__)
 
@@ -227,7 +226,7 @@ def _block_missing(ctx: Context, batch: model.Batch, error: errors.RecordsMissin
         for segment in batch.segments:
             topic = known[segment.range.partition.topic]
             # An adoption of another generation meanwhile has decided about this range.
-            decided = not is_of_generation(segment, topic) or offset_conflicts([segment], known)
+            decided = not segment.is_same(topic) or offset_conflicts([segment], known)
             if segment.range in error.ranges and not decided:
                 loss = model.Loss(cause=model.LossCause.MISSING, range=segment.range)
                 positions.record_loss(tx, topic.generation_id, loss)

@@ -215,7 +215,6 @@ def _plan(
         pipeline.name,
         found,
         known,
-        snapshot.cluster_id,
         ctx.requester,
         by_partition=pipeline.commits_by_partition,
     )

@@ -15,7 +15,6 @@ from tally.formatting import REASON_MAX
 from tally.kafka.client import Kafka
 from tally.ledger import batches, positions, replays
 from tally.planning.replay import ReplayPlan, Tile, plan_replay
-from tally.planning.serving import is_of_generation
 
 
 def plan_against(
@@ -63,7 +62,7 @@ def other_generations(batch: model.Batch, known: Mapping[str, model.KnownTopic])
     """Ranges of a topic that was created again since; the same offsets are now other records."""
     for segment in batch.segments:
         now = known.get(segment.range.partition.topic)
-        if now is None or not is_of_generation(segment, now):
+        if now is None or not segment.is_same(now):
             yield f"{segment.range}: the ledger now follows another generation of the topic"
 
 

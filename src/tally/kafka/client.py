@@ -82,11 +82,13 @@ class Kafka:
         metadata = self._requests.send(
             "describe the cluster", deadline, "list_topics", one, limit="timeout"
         )
+        cluster_id = str(metadata.cluster_id)
         return model.KafkaSnapshot(
-            cluster_id=str(metadata.cluster_id),
+            cluster_id=cluster_id,
             topics={
                 name: model.TopicSnapshot(
                     topic_id=str(description.topic_id),
+                    cluster_id=cluster_id,
                     partitions={
                         p.id: _held(*(of[name, p.id] for of in (firsts, ends, written)))
                         for p in description.partitions

@@ -9,7 +9,6 @@ from tally.ledger.positions import insert_generation, insert_positions, known_to
 from tally.ledger.rows import records
 from tally.model import Generation, Loss, LossCause, OffsetRange
 from tally.mysql.transactions import Transaction
-from tally.planning.serving import is_of_generation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -185,7 +184,7 @@ def adopt_topic(
             f"pipeline {pipeline} has never read the topic {topic}; there is nothing to adopt",
             next_step=f"tally plan {pipeline}",
         )
-    if is_of_generation(known, shown):
+    if known.is_same(shown):
         raise UsageError(
             f"{topic} with id {shown.topic_id} is the generation that the ledger follows already",
             next_step=f"tally status {pipeline}",
@@ -208,8 +207,7 @@ def adopt_topic(
     )
     if before is not None:
         return starts_of(_resume_generation(tx, before, by=by, reason=reason))
-    ids = (topic, shown.topic_id, shown.cluster_id)
-    generation_id = insert_generation(tx, pipeline, *ids, adopted_by=by, reason=reason)
+    generation_id = insert_generation(tx, pipeline, topic, shown, adopted_by=by, reason=reason)
     is_whole = shown.start == "earliest"  # then what expired before these offsets is lost
     starts = [(start.partition, start.offset) for start in shown.partitions]
     insert_positions(tx, [(generation_id, n, 0 if is_whole else at, at) for n, at in starts])

@@ -135,7 +135,6 @@ def write_plan(
     pipeline: str,
     plan: Plan,
     known: Mapping[str, KnownTopic],
-    cluster_id: str,
     requester: Requester,
     *,
     by_partition: bool = False,
@@ -149,7 +148,6 @@ def write_plan(
         pipeline: The pipeline.
         plan: What was decided.
         known: The generations of its topics before.
-        cluster_id: Of the cluster that the topics are on.
         requester: Who asks.
         by_partition: Whether each range is a batch by itself, instead of one batch of all.
 
@@ -160,8 +158,8 @@ def write_plan(
     for partition in plan.new_partitions:
         if partition.topic in known:
             _check_never_counted(tx, generation_ids[partition.topic], partition)
-    for topic, topic_id in plan.new_topics.items():
-        generation_ids[topic] = insert_generation(tx, pipeline, topic, topic_id, cluster_id)
+    for topic, found in plan.new_topics.items():
+        generation_ids[topic] = insert_generation(tx, pipeline, topic, found)
     insert_positions(
         tx,
         [
@@ -207,7 +205,7 @@ def _check_never_counted(tx: Transaction, generation_id: int, partition: TopicPa
 
 
 def insert_generation(
-    tx: Transaction, pipeline: str, topic: str, topic_id: str, cluster_id: str, **adopted: str
+    tx: Transaction, pipeline: str, topic: str, found: Generation, **adopted: str
 ) -> int:
     """Insert a new current generation of a topic; the one before must be retired.
 
@@ -215,8 +213,7 @@ def insert_generation(
         tx: An open transaction.
         pipeline: The pipeline.
         topic: The topic.
-        topic_id: Kafka's id of it.
-        cluster_id: The cluster that it is on.
+        found: What Kafka identifies the generation by.
         adopted: ``adopted_by`` and ``reason``, where an operator has adopted it.
 
     Returns:
@@ -226,8 +223,8 @@ def insert_generation(
         "topic_incarnation",
         pipeline=pipeline,
         topic=topic,
-        topic_id=topic_id,
-        cluster_id=cluster_id,
+        topic_id=found.topic_id,
+        cluster_id=found.cluster_id,
         seen_at=tx.now(),
         **adopted,
     )

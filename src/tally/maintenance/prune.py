@@ -15,7 +15,6 @@ from tally.deliveries.kept_lines import delivery_of
 from tally.ledger import folding
 from tally.ledger.folding import Folded
 from tally.ledger.schema import check_version
-from tally.planning.serving import held_of
 
 Progress = Callable[[int, int], None]
 
@@ -69,7 +68,7 @@ def prune(
     folded, touched = Folded(), 0
     for number, where in enumerate(partitions):
         progress(number, len(partitions))
-        held = held_of(snapshot, where, where.partition) if where.is_current else None
+        held = snapshot.partition(where.partition, of=where) if where.is_current else None
         if where.is_current and held is None:
             # A topic that is missing, or was replaced by another generation, may come back: it is
             # not pruned until an operator has adopted the new one.

@@ -19,8 +19,8 @@ from tally.planning.serving import why_not_served
 class Plan:
     """What planning decided; all of it is recorded in one transaction."""
 
-    new_topics: dict[str, str] = field(default_factory=dict)
-    """Topics seen for the first time, with Kafka's id."""
+    new_topics: dict[str, model.Generation] = field(default_factory=dict)
+    """Topics seen for the first time, as Kafka identifies them."""
     new_partitions: dict[TopicPartition, int] = field(default_factory=dict)
     """Partitions seen for the first time, those of new topics included, with the offset at which
     counting begins."""
@@ -78,7 +78,7 @@ def plan_ingest(
         if ours is not None:
             begins = {}
         else:
-            plan.new_topics[topic] = snapshot.topic_id
+            plan.new_topics[topic] = snapshot
         if topic in counted_before:  # it may have begun before what Kafka still holds
             begins = {p: at for p, at in begins.items() if not _is_earliest(at, kafka.partition(p))}
         _plan_partitions(plan, pipeline, topic, ours, snapshot, begins)

@@ -12,6 +12,7 @@ from typing import Final
 
 from tally.model import KafkaSnapshot, KnownTopic, LossCause, OffsetRange, TopicPartition
 from tally.planning.serving import why_not_served
+from tally.views import view_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,9 +60,7 @@ class Held:
     def of(cls, kafka: KafkaSnapshot, partition: TopicPartition) -> "Held | None":
         """What Kafka holds of it; None when Kafka does not answer for it."""
         found = kafka.partition(partition)
-        if found is None:
-            return None
-        return cls(partition=partition, earliest=found.earliest, end=found.end)
+        return None if found is None else view_of(cls, found, partition=partition)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

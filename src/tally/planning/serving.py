@@ -1,21 +1,6 @@
 """Whether Kafka still serves a range of offsets that the ledger knows."""
 
-from tally.model import Generation, KafkaSnapshot, OffsetRange, PartitionSnapshot, TopicPartition
-
-
-def is_of_generation(one: Generation, other: Generation) -> bool:
-    """Whether both are of one topic generation."""
-    return (one.topic_id, one.cluster_id) == (other.topic_id, other.cluster_id)
-
-
-def held_of(
-    kafka: KafkaSnapshot, generation: Generation, partition: TopicPartition
-) -> PartitionSnapshot | None:
-    """What Kafka holds of a partition; None when it has another generation of it, or none."""
-    topic = kafka.topics.get(partition.topic)
-    ours = (generation.topic_id, generation.cluster_id)
-    is_ours = topic is not None and (topic.topic_id, kafka.cluster_id) == ours
-    return kafka.partition(partition) if is_ours else None
+from tally.model import Generation, KafkaSnapshot, OffsetRange
 
 
 def why_not_served(

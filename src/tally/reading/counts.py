@@ -19,7 +19,6 @@ from tally.ledger.results import ResultRow, ranges_of_minutes, result_rows
 from tally.ledger.rules import OtherRule
 from tally.ledger.tables import Tables, tables_to_read
 from tally.model import KafkaSnapshot
-from tally.planning.serving import held_of
 from tally.views import ErrorView, view_of
 
 _NONE_HELD: Final = 2**63 - 1
@@ -275,5 +274,5 @@ def _longest(minutes: Sequence[str], is_held: Sequence[bool]) -> Sequence[str]:
 
 def _earliest(origin: PartitionRecord, kafka: KafkaSnapshot) -> int:
     """The first offset that a replay can read there; beyond all offsets when there is none."""
-    held = held_of(kafka, origin, origin.partition) if origin.is_current else None
+    held = kafka.partition(origin.partition, of=origin) if origin.is_current else None
     return held.earliest if held else _NONE_HELD

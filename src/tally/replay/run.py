@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tally.aggregates.aggregate import fingerprint
-from tally.context import Context
+from tally.context import Context, Transaction
 from tally.counting.outcomes import Ran
 from tally.counting.replan import other_generations, plan_against, snapshot_of
 from tally.counting.run import run_batches, together
@@ -23,7 +23,6 @@ from tally.ledger.line_sets import record_rows_view
 from tally.ledger.replays import ReplayRecord, Requested
 from tally.ledger.tables import tables_of
 from tally.model import KnownTopic, OffsetRange, ReplayState
-from tally.mysql.transactions import Transaction
 from tally.planning.replay import ReplayPlan, join_ranges
 from tally.replay.preview import plan_digest, why_not
 from tally.views import view_of
