@@ -20,12 +20,11 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from benchmarks.contest import timed
 from benchmarks.page import Table, command
-from tally.aggregates.aggregate import Aggregate
+from tally.config.pipeline import Pipeline
 from tally.lines.format import LineFormat
 from tally.lines.parsing import CATALOGUE
-from tally.lines.time_rule import TimeRule, with_year
+from tally.lines.time_rule import FROM_RECORD
 from tally.spark.grouping import Grouping
-from tally.spark.line import LineReader
 
 
 def measure(
@@ -110,14 +109,13 @@ def _bare(records: DataFrame) -> DataFrame:
 
 
 def _counted(records: DataFrame, line_format: LineFormat, *, each: bool = False) -> DataFrame:
-    reader = LineReader(
-        line_format=line_format,
+    pipeline = Pipeline.model_construct(
+        line_format=line_format.name,
         levels=[_level_of_example(line_format)] if line_format.has_level else [],
-        rule=with_year(line_format, TimeRule(from_record=not line_format.has_time)),
-        each=each,
+        time="line" if line_format.has_time else "record",
+        assume_year=FROM_RECORD if line_format.lacks_year else None,
     )
-    nothing = Aggregate(labels=(), columns=(), label_chars=0, measures=())
-    return Grouping(reader=reader, aggregate=nothing, topic="t").counts(records)
+    return Grouping(pipeline=pipeline, topic="t", each=each).counts(records)
 
 
 def _level_of_example(line_format: LineFormat) -> str:

@@ -290,8 +290,8 @@ MUTANTS: Final = (
     Mutant(
         guard="a recount judges each record by itself",
         where="tally.spark.line:Line.key",
-        before="if self.reader.each or self.reader.leaves_continuations:",
-        after="if self.reader.leaves_continuations:",
+        before="if self.each or self.pipeline.leaves_continuations:",
+        after="if self.pipeline.leaves_continuations:",
         tests=(f"{LINE_COLUMNS}::test_records_judged_one_by_one_are_counted_as_in_groups",),
     ),
     Mutant(

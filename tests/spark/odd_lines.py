@@ -7,13 +7,12 @@ from datetime import UTC, datetime, timedelta
 from tally.lines.format import LineFormat
 from tally.lines.parsing import CATALOGUE, parse_line_format
 from tally.lines.time_rule import TimeRule
-from tally.spark.line import LineReader
 from tests.spark.examples import ERROR_OF
 from tests.spark.oracle import MONTHS
-from tests.spark.outcomes import SEED, TIMES, reader
+from tests.spark.outcomes import SEED, TIMES, Reading, reader
 
 
-def errors_of(name: str) -> LineReader:
+def errors_of(name: str) -> Reading:
     """A reader of a format's errors; of any line where its lines have no level."""
     line_format = CATALOGUE[name]
     return reader(line_format, [ERROR_OF.get(name, "ERROR")] if line_format.has_level else [])
@@ -142,7 +141,7 @@ class Kind:
     """Why some of its lines are malformed."""
 
     @property
-    def reader(self) -> LineReader:
+    def reader(self) -> Reading:
         """Understands them."""
         return reader(self.line_format, self.levels, self.rule)
 

@@ -8,15 +8,15 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import PrivateAttr
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tally.aggregates.aggregate import Aggregate
+from tally.config.pipeline import Pipeline
 from tally.lines.format import LineFormat
 from tally.lines.parsing import CATALOGUE, parse_line_format
 from tally.lines.time_rule import WALL_CLOCK, TimeRule
 from tally.spark.grouping import Grouping
-from tally.spark.line import LineReader
 from tally.spark.line_columns import read_line
 from tests.spark.oracle import Outcome, expected
 
@@ -42,27 +42,46 @@ Wanted = tuple[str | None, ...]
 """Reason, minute, and then the labels."""
 
 
+class Reading(Pipeline):
+    """A pipeline with a line format and a rule that the configuration may have no words for."""
+
+    _format: LineFormat = PrivateAttr()
+    _rule: TimeRule = PrivateAttr()
+
+    @property
+    def format(self) -> LineFormat:
+        """See :class:`tally.config.pipeline.Pipeline`."""
+        return self._format
+
+    @property
+    def time_rule(self) -> TimeRule:
+        """See :class:`tally.config.pipeline.Pipeline`."""
+        return self._rule
+
+
 def reader(
     line_format: LineFormat | str | Mapping[str, object],
     levels: Iterable[str] = ("ERROR",),
     rule: TimeRule = WALL_CLOCK,
     **selection: Any,
-) -> LineReader:
-    """A reader of a line format, of that of a name, or of one as it is configured."""
+) -> Reading:
+    """A pipeline of a line format, of that of a name, or of one as it is configured."""
     if isinstance(line_format, str):
         line_format = CATALOGUE[line_format]
     elif not isinstance(line_format, LineFormat):
         line_format = parse_line_format(line_format, key="line_format")
-    return LineReader(line_format=line_format, levels=sorted(levels), rule=rule, **selection)
+    found = Reading.model_construct(levels=sorted(levels), **selection)
+    found._format, found._rule = line_format, rule
+    return found
 
 
-def known(reader: LineReader, values: Iterable[Value], micros: Sequence[int] = ()) -> list[Outcome]:
+def known(reader: Reading, values: Iterable[Value], micros: Sequence[int] = ()) -> list[Outcome]:
     """What the oracle says of records."""
     values = list(values)
     stamps = micros or [-1] * len(values)
     levels = set(reader.levels)
     return [
-        expected(value, reader.line_format, levels, reader.rule, at)
+        expected(value, reader.format, levels, reader.time_rule, at)
         for value, at in zip(values, stamps, strict=True)
     ]
 
@@ -83,12 +102,12 @@ class Cases:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._records: list[tuple[LineReader, list[_Record]]] = []
+        self._records: list[tuple[Reading, list[_Record]]] = []
 
     def add(
         self,
         case: str,
-        reader: LineReader,
+        reader: Reading,
         wanted: Mapping[Any, Wanted] | Iterable[tuple[Value, Wanted]],
         micros: Sequence[int] = (),
     ) -> None:
@@ -106,7 +125,7 @@ class Cases:
     def add_odd(
         self,
         case: str,
-        reader: LineReader,
+        reader: Reading,
         values: Sequence[Value],
         reasons: Collection[str],
         micros: Sequence[int] = (),
@@ -139,7 +158,7 @@ def check(spark: SparkSession, *args: Any) -> None:
     cases.check()
 
 
-def _read(spark: SparkSession, asked: Sequence[_Record], reader: LineReader) -> Iterator[list[str]]:
+def _read(spark: SparkSession, asked: Sequence[_Record], reader: Reading) -> Iterator[list[str]]:
     """What is wrong with each record."""
     records = kafka_records(spark, [r.value for r in asked], [r.micros for r in asked]).coalesce(1)
     line = read_line(reader)
@@ -183,12 +202,8 @@ def kafka_records(
     )
 
 
-def grouping(reader: LineReader) -> Grouping:
-    labels = tuple(reader.labels)
-    aggregate = Aggregate(
-        labels=labels, columns=labels, label_chars=reader.label_chars, measures=()
-    )
-    return Grouping(reader=reader, aggregate=aggregate, topic="t")
+def grouping(reader: Reading, *, each: bool = False) -> Grouping:
+    return Grouping(pipeline=reader, topic="t", each=each)
 
 
 @contextmanager

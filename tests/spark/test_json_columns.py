@@ -137,7 +137,7 @@ def test_a_value_is_what_the_definition_says(spark: SparkSession) -> None:
         wanted[record] = (*(UNMATCHED if found is None else COUNTED), *labels)
     for column in range(2, 2 + len(LABELS)):
         assert len({outcome[column] for outcome in wanted.values()}) >= 3
-    check_untimed(spark, wanted, levels=[], labels=names, label_chars=2000)
+    check_untimed(spark, wanted, levels=[], labels=names, label_max_chars=2000)
 
 
 def test_a_level_is_looked_for_in_some_places(spark: SparkSession) -> None:
@@ -280,7 +280,7 @@ def test_filters_and_kafkas_fields_serve_json_lines(spark: SparkSession) -> None
     }
     filters = {"service.name": ["ca*"], "status": ["5*"], "text": ['"name"']}
     lines = {f"{{{more},".encode() + LINE[1:]: of for more, of in wanted.items()}
-    check_untimed(spark, lines, filters=filters, labels=["key", "service.name"])
+    check_untimed(spark, lines, filter=filters, labels=["key", "service.name"])
 
 
 def test_a_session_without_our_settings_makes_dead_letters(spark: SparkSession) -> None:
@@ -293,7 +293,7 @@ def test_a_session_without_our_settings_makes_dead_letters(spark: SparkSession) 
 
 def test_a_record_is_parsed_once(spark: SparkSession) -> None:
     """Spark shares the document between all columns; too long a method is never compiled."""
-    selecting = reader("json", labels=["service", "level"], filters={"a.b": ["x*"]})
+    selecting = reader("json", labels=["service", "level"], filter={"a.b": ["x*"]})
     with settings(spark, adaptive__enabled="false"):
         counts = outcomes.grouping(selecting).counts(outcomes.kafka_records(spark, [b"x"]))
         first, *_ = outcomes.compiled_stages(counts)

@@ -1,6 +1,5 @@
 """Line formats in Spark: every record is understood as an independent reader understands it."""
 
-import dataclasses
 import json
 import random
 from datetime import UTC, datetime
@@ -117,7 +116,7 @@ def test_a_pattern_reads_hundreds_of_odd_lines_as_python(spark: SparkSession, na
     """And examples of stack traces, banners, CR LF and levels in messages as they are meant."""
     cases, errors, examples = Cases(spark), errors_of(name), PATTERN_EXAMPLES.get(name, {})
     reasons = {"null-value", "empty-value", "no-match", "time-invalid"}
-    if "yyyy" in errors.line_format.time_format:
+    if "yyyy" in errors.format.time_format:
         reasons.add("time-out-of-range")
     cases.add_odd("odd lines", errors, odd(name, 400), reasons)
     add_example(cases, name)
@@ -169,9 +168,9 @@ def test_a_field_without_a_value_is_filtered_as_an_empty_one(spark: SparkSession
     """Whether a group took no part, a key is missing or null, or the value is ''."""
     filters = {name: [wanted] for name, (wanted, _, _) in FILTERS.items()}
     groups = ",".join(rf"(?<{name}>[x?]\w*)?-?" for name in FILTERS)
-    of_pattern = reader(custom(f"{TIME} {groups}"), [], filters=filters)
+    of_pattern = reader(custom(f"{TIME} {groups}"), [], filter=filters)
     fields = {"json": {name: name for name in FILTERS}}
-    of_json = reader(fields, [], TimeRule(from_record=True), filters=filters)
+    of_json = reader(fields, [], TimeRule(from_record=True), filter=filters)
     at, cases = micros(datetime(2017, 7, 30, 14, 9, tzinfo=UTC)), Cases(spark)
     others = {name: text for name, (_, text, _) in FILTERS.items()}
     for name, (wanted, _, taken) in FILTERS.items():
@@ -190,7 +189,7 @@ def test_a_filter_may_have_many_values(spark: SparkSession) -> None:
     names = [*(f"s{n}" for n in range(2_000)), *(f"w{n}*" for n in range(2_000))]
     outcomes = dict.fromkeys(("s0", "s1999", "w0*", "w1999*", "w2x"), COUNTED)
     outcomes |= dict.fromkeys(("s0*", "s2000", "w", "t", ""), NOT_COUNTED)
-    filtered = reader(custom(rf"{TIME} (?<x>\S*)"), [], filters={"x": names})
+    filtered = reader(custom(rf"{TIME} (?<x>\S*)"), [], filter={"x": names})
     lines = [f"2017-07-30 14:09:08 {x}".encode() for x in outcomes]
     line = read_line(filtered)
     judged = line.stages.select(kafka_records(spark, lines), line.minute)
@@ -289,7 +288,7 @@ def test_a_record_that_begins_no_line_is_left_out(spark: SparkSession) -> None:
         (custom(rf"{TIME} (?<level>[A-Z]*)"), {**of_pattern, "2017-07-30 14:09:08 ": NO_LEVEL}),
         ({"json": {"time": "time", "level": "level"}, "time_format": JSON_TIME}, of_json),
     ):
-        leaving = reader(line_format, leaves_continuations=True)
+        leaving = reader(line_format, continuation_lines="unmatched")
         cases.add("begins a line", leaving, {**lines, None: ("null-value", None)})
         cases.add("begins none", leaving, [(line, (CONTINUES, None)) for line in TRACE])
         damaged = NO_TIME if line_format is CATALOGUE["fixed"] else ("no-match", None)
@@ -330,7 +329,7 @@ def test_bytes_that_are_no_utf_8_are_as_many_characters_as_in_python(
         for width in widths
     ]
     assert [wanted for _, wanted in lines].count(COUNTED) == len(broken)
-    check(spark, reader(custom(rf"{TIME} <(?:{said}) (?<level>\w+)"), filters=filters), lines)
+    check(spark, reader(custom(rf"{TIME} <(?:{said}) (?<level>\w+)"), filter=filters), lines)
 
 
 @pytest.mark.parametrize("name", ["fixed", "log4j", "apache-2.4"])
@@ -341,8 +340,8 @@ def test_records_judged_one_by_one_are_counted_as_in_groups(spark: SparkSession,
     )
     in_groups = errors_of(name)
     grouped, each = (
-        grouping(way).counts(records).drop("from_offset")
-        for way in (in_groups, dataclasses.replace(in_groups, each=True))
+        grouping(in_groups, each=is_each).counts(records).drop("from_offset")
+        for is_each in (False, True)
     )
     assert sorted(map(str, each.collect())) == sorted(map(str, grouped.collect()))
     with settings(spark, adaptive__enabled="false"):

@@ -15,7 +15,6 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from tally.lines.time_rule import WALL_CLOCK, TimeRule
-from tally.spark.line import LineReader
 from tally.spark.line_columns import read_line
 from tests.campaigns import share
 from tests.spark.examples import (
@@ -28,7 +27,7 @@ from tests.spark.examples import (
 )
 from tests.spark.odd_lines import mutated
 from tests.spark.oracle import Outcome
-from tests.spark.outcomes import SEED, Cases, Wanted, check, kafka_records, known, reader
+from tests.spark.outcomes import SEED, Cases, Reading, Wanted, check, kafka_records, known, reader
 
 pytestmark = pytest.mark.spark
 
@@ -57,7 +56,7 @@ class Case:
     """What a byte is replaced by."""
 
     @property
-    def reader(self) -> LineReader:
+    def reader(self) -> Reading:
         """Understands them."""
         return reader(self.line_format, self.levels, self.rule)
 
@@ -440,7 +439,7 @@ def test_labels_and_filters_see_what_the_options_make_of_a_line(spark: SparkSess
         {**table, "default_level": "Information", "skip_bytes": 1, "accept": ["nan"]},
         [],
         labels=["level", "x"],
-        filters={"level": ["Info*", "E"], "text": ["x"]},
+        filter={"level": ["Info*", "E"], "text": ["x"]},
     )
     wanted: dict[str, Wanted] = {
         '{{"t":1501423748123456789,"x":[NaN]}': (*COUNTED, "Information", "[null]"),

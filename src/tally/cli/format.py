@@ -19,10 +19,10 @@ from tally.errors import ConfigError, UsageError
 from tally.formatting import plural
 from tally.lines.format import Accepted
 from tally.lines.parsing import CATALOGUE, OPTIONS, SKIP_BYTES_MAX
-from tally.lines.time_rule import FROM_RECORD, TimeRule, check_zone
+from tally.lines.time_rule import FROM_RECORD, check_zone
 from tally.reading.columns import COUNT, TEXT, Column
 from tally.set_up.format_advice import Configured, FormatTrial
-from tally.set_up.format_trial import TrialView, try_formats
+from tally.set_up.format_trial import TIME_KEYS, TrialView, try_formats
 
 WIDTH: Final = 70
 HELP: Final = "tally format try --help"
@@ -128,19 +128,14 @@ def try_(
     file = Path(source)
     is_file = file.exists() and not file.is_dir()  # a pipe is read as well
     app.settings = _settings(app, is_optional=is_file and not pipeline)
-    rule = TimeRule(
-        from_record=given["time"] == "record",
-        by_offset=given["time"] == "instant",
-        assume_year=given["assume_year"],
-        zone=given["time_zone"],
-    )
+    keys = {key: given[key] for key in TIME_KEYS if given[key]}
     if pipeline:
         found = app.settings.pipeline(pipeline)
-        formats, rule = [found.line_format], found.time_rule
+        formats, keys = [found.line_format], found.model_dump(include=set(TIME_KEYS))
     tried = file if is_file else source
     with lazy_session(app) as open_session:
         view = try_formats(
-            app.context, open_session, tried, formats, rule, pipeline=pipeline, limit=lines
+            app.context, open_session, tried, formats, keys, pipeline=pipeline, limit=lines
         )
     app.out.document(view)
     _show(app.out, view, is_configured=pipeline is not None)
@@ -157,7 +152,7 @@ def _formats(name: str | None, pipeline: str | None, given: Mapping[str, Any]) -
         why = "--time-format: goes with --pattern or --field"
     elif given["logfmt"] and not fields:
         why = "--logfmt: goes with --field"
-    elif pipeline and any(given[key] for key in ("time", "assume_year", "time_zone", *OPTIONS)):
+    elif pipeline and any(given[key] for key in (*TIME_KEYS, *OPTIONS)):
         why = (
             "--time, --assume-year, --time-zone, --skip-bytes, --default-level, --accept: with "
             "--pipeline its own are taken"

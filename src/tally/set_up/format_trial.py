@@ -6,18 +6,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tally.config.pipeline import TOPIC_NAME, Pipeline
 from tally.context import Context, OpenSession
 from tally.errors import ConfigError, UsageError
 from tally.formatting import printable_bytes
 from tally.kafka.client import Kafka
-from tally.lines.format import LineFormat
 from tally.lines.parsing import parse_line_format
 from tally.lines.pattern import LEVEL
 from tally.lines.reading import begins_a_line, is_line, level_of, offset_of
-from tally.lines.time_rule import TimeRule, check_time_rule, continuation_reasons, with_year
+from tally.lines.time_rule import check_time_rule, continuation_reasons, with_year
 from tally.model import KafkaSnapshot, Record, TopicPartition
 from tally.set_up import format_advice as advice
 from tally.set_up.format_advice import Configured, FormatTrial, TriedLine
@@ -25,6 +24,8 @@ from tally.set_up.format_advice import Configured, FormatTrial, TriedLine
 if TYPE_CHECKING:  # Spark is heavy; the command's help does without
     from pyspark.sql import SparkSession
 
+TIME_KEYS: Final = frozenset({"time", "assume_year", "time_zone"})
+"""Keys of a pipeline that say how the minute of a line follows."""
 EXAMPLES: Final = 3
 LEVELS_SHOWN: Final = 20
 LINE_CHARS: Final = 200
@@ -61,7 +62,7 @@ def try_formats(
     open_session: OpenSession,
     source: str | Path,
     formats: Sequence[Configured],
-    rule: TimeRule,
+    keys: Mapping[str, Any],
     *,
     pipeline: str | None,
     limit: int,
@@ -72,8 +73,9 @@ def try_formats(
         ctx: What is needed from outside; Kafka is asked for a topic.
         open_session: Opens a Spark session; called when the request is known to be sound.
         source: A topic of Kafka, or a file whose lines are taken for records.
-        formats: One that was asked for; or some, of which those are tried that go with the rule.
-        rule: How the minute follows; a year that a format lacks is taken from the record.
+        formats: One that was asked for; or some, of which those are tried that go with the keys.
+        keys: Those of :data:`TIME_KEYS` that are set; a year that a format lacks is taken from the
+            record.
         pipeline: The pipeline whose keys are tried; None for one that is still to be configured.
         limit: About so many lines: the first of a file; of a topic the newest, as many of each
             partition.
@@ -84,21 +86,21 @@ def try_formats(
         TallyError: Kafka did not answer, or Spark could not read.
     """
     is_asked_for = len(formats) == 1
-    candidates: list[tuple[Configured, LineFormat, TimeRule]] = []
+    candidates: list[Pipeline] = []
     for configured in formats:
         with suppress(*() if is_asked_for else (ConfigError,)):
-            candidates.append((configured, *_checked(configured, rule)))
+            candidates.append(_checked(Pipeline.model_construct(line_format=configured, **keys)))
     lines = _sample(ctx, source, limit)
     values = [line.value for line in lines if line.value]
     topic = source if isinstance(source, str) else None
     with open_session() as session:
         trials = [
-            _tried(session, lines, *candidate, topic=topic, pipeline=pipeline)
+            _tried(session, lines, candidate, topic=topic, pipeline=pipeline)
             for candidate in candidates
             # Spark decides, but needs a moment for each format.
             if is_asked_for
-            or not candidate[1].pattern
-            or any(is_line(candidate[1], value) for value in values)
+            or not candidate.format.pattern
+            or any(is_line(candidate.format, value) for value in values)
         ]
     trials = sorted((t for t in trials if t.understood or is_asked_for), key=_rank)
     options = parse_line_format(formats[0], key="line_format").options
@@ -131,15 +133,15 @@ def newest_levels(kafka: Kafka, pipeline: Pipeline, held: KafkaSnapshot) -> Mapp
     return dict(Counter(level for level in levels if level).most_common(LEVELS_NAMED))
 
 
-def _checked(configured: Configured, rule: TimeRule) -> tuple[LineFormat, TimeRule]:
-    """What a configured format means, and how the minute follows."""
-    found = parse_line_format(configured, key="line_format")
-    own = with_year(found, rule)
+def _checked(candidate: Pipeline) -> Pipeline:
+    """A candidate whose format says how the minute follows, with the year that it lacks."""
+    found = candidate.format
+    rule = with_year(found, candidate.time_rule)
     try:
-        check_time_rule(found, own)
+        check_time_rule(found, rule)
     except ValueError as error:
         raise ConfigError(f"line_format: {found.name} {error}") from error
-    return found, own
+    return candidate.model_copy(update={"assume_year": rule.assume_year})
 
 
 def _sample(ctx: Context, source: str | Path, limit: int) -> list[Record]:
@@ -215,16 +217,15 @@ def _newest(held: KafkaSnapshot, topics: Iterable[str], each: int) -> dict[Topic
 def _tried(
     session: "SparkSession",
     lines: Sequence[Record],
-    configured: Configured,
-    line_format: LineFormat,
-    rule: TimeRule,
+    candidate: Pipeline,
     *,
     topic: str | None,
     pipeline: str | None,
 ) -> FormatTrial:
     from tally.spark.counting import try_format  # noqa: PLC0415 - Spark is heavy
 
-    read = try_format(session, lines, line_format, rule)
+    line_format, rule = candidate.format, candidate.time_rule
+    read = try_format(session, lines, candidate)
     sound: list[tuple[bytes, TriedLine]] = []
     malformed: list[tuple[bytes, TriedLine]] = []
     for line, (reason, minute, fields) in zip(lines, read, strict=True):
@@ -252,7 +253,7 @@ def _tried(
     )
     to_count = advice.levels_to_configure(line_format, trial.levels)
     comments = advice.comments_on(trial, rule, to_count)
-    accepted = advice.accepting(configured, (value for value, _ in malformed))
+    accepted = advice.accepting(candidate.line_format, (value for value, _ in malformed))
     toml = advice.keys_to_paste(accepted, rule, to_count, comments, topic=topic, pipeline=pipeline)
     return replace(
         trial,

@@ -18,12 +18,9 @@ from tally.aggregates.spool import Spool
 from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError
-from tally.lines.format import LineFormat
-from tally.lines.time_rule import TimeRule
 from tally.model import OffsetRange, Record
 from tally.spark.grouping import Grouping, dead_letter, with_parts
 from tally.spark.jars import check_arrow
-from tally.spark.line import LineReader
 from tally.spark.line_columns import read_line
 from tally.spark.reading import OnRead, collect, deadline, read_errors, read_ranges, watched
 from tally.spark.session import session_conf
@@ -212,7 +209,7 @@ class SparkReader:
 
 
 def try_format(
-    session: SparkSession, lines: Sequence[Record], line_format: LineFormat, rule: TimeRule
+    session: SparkSession, lines: Sequence[Record], trial: Pipeline
 ) -> list[tuple[str | None, str | None, Mapping[str, str]]]:
     """What a format makes of each line, in order, with the expressions that count.
 
@@ -221,18 +218,17 @@ def try_format(
     Args:
         session: Any Spark session.
         lines: The lines.
-        line_format: The format.
-        rule: How the minute follows; one that suits the format.
+        trial: With the format, and how the minute follows.
 
     Returns:
         Why it is malformed (:class:`tally.lines.format.MalformedReason`), or None; else its minute
         and its fields by name.
     """
+    line_format = trial.format
     some_level = [next(iter(line_format.levels), "ERROR")] if line_format.has_level else []
     names = line_format.fields
     frame = session.createDataFrame(list(lines), "value binary, timestamp timestamp")
-    reader = LineReader(line_format=line_format, levels=some_level, rule=rule, labels=names)
-    line = read_line(reader)
+    line = read_line(trial.model_copy(update={"levels": some_level, "labels": names}))
     columns = [line.well_formed_minute, *line.labels_where(line.well_formed)]
     # For few lines it takes less time to evaluate expressions without compiling them.
     with read_errors(()), session_conf(session, _INTERPRETED):

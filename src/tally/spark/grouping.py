@@ -20,7 +20,7 @@ from tally.aggregates.counts import DeadLetter
 from tally.config.pipeline import Pipeline
 from tally.model import OffsetRange, TopicPartition
 from tally.spark.expressions import Stages
-from tally.spark.line import Line, LineReader
+from tally.spark.line import Line
 from tally.spark.line_columns import read_line
 
 
@@ -31,12 +31,12 @@ class Grouping:
     Records have the columns of Spark's Kafka source.
     """
 
-    reader: LineReader
-    """How they are understood."""
-    aggregate: Aggregate
-    """What is counted of them."""
+    pipeline: Pipeline
+    """How they are understood, and what is counted of them."""
     topic: str | None = None
     """Their topic where there is but one: its name then takes no place in the grouping."""
+    each: bool = False
+    """Whether it is a recount (:attr:`tally.spark.line.Line.each`)."""
 
     @classmethod
     def of(cls, pipeline: Pipeline, topics: set[str], *, each: bool = False) -> "Grouping":
@@ -45,22 +45,15 @@ class Grouping:
         Args:
             pipeline: The pipeline.
             topics: Some of its topics.
-            each: Whether it is a recount (:attr:`LineReader.each`).
+            each: Whether it is a recount.
         """
-        aggregate = Aggregate.of(pipeline)
-        reader = LineReader(
-            line_format=pipeline.format,
-            levels=pipeline.levels,
-            rule=pipeline.time_rule,
-            filters=pipeline.filter,
-            labels=aggregate.labels,
-            label_chars=aggregate.label_chars,
-            leaves_continuations=pipeline.leaves_continuations,
-            row_key=pipeline.row_key,
-            each=each,
-        )
         topic = next(iter(topics)) if len(topics) == 1 else None
-        return cls(reader=reader, aggregate=aggregate, topic=topic)
+        return cls(pipeline=pipeline, topic=topic, each=each)
+
+    @property
+    def aggregate(self) -> Aggregate:
+        """What is counted of them."""
+        return Aggregate.of(self.pipeline)
 
     def counts(self, records: DataFrame, *, is_small: bool = False) -> DataFrame:
         """The sums of the records by partition, counted minute and labels.
@@ -72,7 +65,7 @@ class Grouping:
             records: The records.
             is_small: Whether one task can hold all groups, even if no two records share one.
         """
-        line = read_line(self.reader, self.topic)
+        line = read_line(self.pipeline, self.topic, each=self.each)
         by_key = self._by_key(self._keyed(records, line))
         groups = self._groups(by_key.coalesce(1) if is_small else by_key, line)
         by_minute = groups.groupBy(*self.places, "minute", *self.aggregate.label_columns).agg(
@@ -94,7 +87,7 @@ class Grouping:
         """
         from tally.spark.task_groups import add_up, whole  # noqa: PLC0415 - needs Arrow
 
-        line = read_line(self.reader, self.topic)
+        line = read_line(self.pipeline, self.topic, each=self.each)
         # What is one partition to Spark, it groups without an exchange.
         large = [self._keyed(records.coalesce(1), line) for records in apart]
         small = [] if together is None else [self._keyed(together, line)]
@@ -139,7 +132,7 @@ class Grouping:
         return judged.select(topic, "partition", offset, "reason", "value", "value_bytes")
 
     def _judged(self, records: DataFrame, bytes_max: int, *, keeps: bool = False) -> DataFrame:
-        line = read_line(self.reader, self.topic)
+        line = read_line(self.pipeline, self.topic, each=self.each)
         reason = line.stages.add(line.malformed_reason)
         is_malformed = reason.isNotNull()
         only = partial(F.when, is_malformed)
@@ -201,7 +194,7 @@ class Grouping:
     @property
     def _keys(self) -> tuple[str, ...]:
         # Spark would hash a constant, too, for each record.
-        continues = ("continues",) if self.reader.leaves_continuations else ()
+        continues = ("continues",) if self.pipeline.leaves_continuations else ()
         return (*self.places, "key", "is_counted", *continues, *self.aggregate.label_columns)
 
     def _groups(self, by_key: DataFrame, line: Line) -> DataFrame:
@@ -209,7 +202,7 @@ class Grouping:
         stages = Stages()
         minute_of_key = stages.add(line.key.minute(F.col("key"), stages))
         is_read = minute_of_key.isNotNull()
-        continues = F.col("continues") if self.reader.leaves_continuations else F.lit(False)
+        continues = F.col("continues") if self.pipeline.leaves_continuations else F.lit(False)
         is_malformed = ~is_read & ~continues
         more = [F.col(measure.name) for measure in self.aggregate.measures]
         if self.aggregate.labels:
@@ -232,7 +225,7 @@ class Grouping:
     @property
     def places(self) -> tuple[str, ...]:
         """Columns that name a record's partition, and its part where there are any."""
-        part = ("from_offset",) if self.reader.each else ()
+        part = ("from_offset",) if self.each else ()
         return (*(("topic",) if self.topic is None else ()), "partition", *part)
 
     def _topic(self) -> Column:

@@ -54,7 +54,7 @@ class JsonLine(Line):
 
     def is_line(self) -> list[Column]:
         """An object before all else: any path of another document has no value."""
-        return [self._is_whole, *([self._is_object] if self.reader.rule.from_record else [])]
+        return [self._is_whole, *([self._is_object] if self.times.rule.from_record else [])]
 
     def has_level(self) -> Column:
         """Whether a field of the level has a text."""
@@ -62,7 +62,7 @@ class JsonLine(Line):
 
     def is_at_level(self) -> Column:
         """By the words that are printed; '' stands for the default level."""
-        level, levels = self._stated(LEVEL), self.reader.printed_levels
+        level, levels = self._stated(LEVEL), self.printed_levels
         return (F.coalesce(level, F.lit("")) if "" in levels else level).isin(*levels)
 
     def field(self, name: str) -> Column:

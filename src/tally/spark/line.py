@@ -7,16 +7,17 @@ instead of once for each record: a batch has few minutes and many records.
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
 from tally.config.names import LEVEL, TEXT
+from tally.config.pipeline import Pipeline
 from tally.lines.format import Accepted, LineFormat, MalformedReason
 from tally.lines.pattern import HEAD_BYTES
-from tally.lines.time_rule import BEGINS_A_LINE, WALL_CLOCK, TimeRule, continuation_reasons
+from tally.lines.time_rule import BEGINS_A_LINE, continuation_reasons
 from tally.spark.expressions import (
     REPLACED,
     Stages,
@@ -28,37 +29,6 @@ from tally.spark.expressions import (
     valid_text,
 )
 from tally.spark.time_columns import TimeColumns, TimeReader, minute_of
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LineReader:
-    """How the records of a pipeline are understood."""
-
-    line_format: LineFormat
-    """How to find time, level and other fields."""
-    levels: Sequence[str]
-    """The levels that are counted, as the configuration names them; empty for any."""
-    rule: TimeRule = WALL_CLOCK
-    """How the minute follows from the line and the record."""
-    filters: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Values by field, of which a counted line has one; see docs/configuration.md."""
-    labels: Sequence[str] = ()
-    """Fields to group by besides the minute."""
-    label_chars: int = 64
-    """Code points that are kept of a label's value."""
-    leaves_continuations: bool = False
-    """Whether a record that begins no line is left out instead of malformed."""
-    row_key: Sequence[str] = ()
-    """Fields that together name what a line is about, where lines are kept."""
-    each: bool = False
-    """Whether records that are to be grouped are judged one by one all the same, which takes
-    longer: a second way to the same counts. They have the columns of
-    :func:`tally.spark.grouping.with_parts` then, and each part is counted by itself."""
-
-    @property
-    def printed_levels(self) -> Sequence[str]:
-        """The levels that are counted, as lines print them; '' stands for the default level."""
-        return self.line_format.printed_levels(self.levels)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,8 +51,14 @@ class Line(ABC):
     grouping key and an aggregate.
     """
 
-    reader: LineReader
-    """How it is understood."""
+    pipeline: Pipeline
+    """Which lines are counted, and by what."""
+    line_format: LineFormat
+    """How it is written."""
+    each: bool
+    """Whether records that are to be grouped are judged one by one all the same, which takes
+    longer: a second way to the same counts. They have the columns of
+    :func:`tally.spark.grouping.with_parts` then, and each part is counted by itself."""
     value: Column
     """Binary column with the bytes of its line."""
     record: Mapping[str, Column]
@@ -136,9 +112,9 @@ class Line(ABC):
         return self.minute_key()
 
     @property
-    def line_format(self) -> LineFormat:
-        """How it is written."""
-        return self.reader.line_format
+    def printed_levels(self) -> Sequence[str]:
+        """The levels that are counted, as lines print them; '' stands for the default level."""
+        return self.line_format.printed_levels(self.pipeline.levels)
 
     @property
     def stages(self) -> Stages:
@@ -150,13 +126,13 @@ class Line(ABC):
 
     def level_checks(self) -> list[Column]:
         """That there is a level, where one is needed."""
-        needs_level = self.reader.levels and not self.line_format.options.default_level
+        needs_level = self.pipeline.levels and not self.line_format.options.default_level
         return [self.has_level()] if needs_level else []
 
     @cached_property
     def time(self) -> TimeColumns:
         """When it was written, by the rule."""
-        return self.times.of_record() if self.reader.rule.from_record else self.stated_time()
+        return self.times.of_record() if self.times.rule.from_record else self.stated_time()
 
     @cached_property
     def well_formed(self) -> Column:
@@ -167,7 +143,7 @@ class Line(ABC):
     @cached_property
     def malformed_reason(self) -> Column:
         """String: a :class:`~tally.lines.format.MalformedReason`; null for a well-formed record."""
-        if not self.reader.leaves_continuations:
+        if not self.pipeline.leaves_continuations:
             return self._reason
         return F.when(~self.continues, self._reason)
 
@@ -189,9 +165,9 @@ class Line(ABC):
     @cached_property
     def continues(self) -> Column:
         """Boolean: whether the record begins no line, and thus is not malformed."""
-        if not self.reader.leaves_continuations:
+        if not self.pipeline.leaves_continuations:
             return F.lit(False)
-        reasons = continuation_reasons(self.line_format, self.reader.rule)
+        reasons = continuation_reasons(self.line_format, self.times.rule)
         begins_no_line = self._reason.isin(*reasons)
         # Nothing of the others is read.
         looks_whole = F.when(begins_no_line, self.value.cast("string").rlike(BEGINS_A_LINE))
@@ -200,8 +176,8 @@ class Line(ABC):
     @cached_property
     def is_counted(self) -> Column:
         """Boolean, never null: whether the line is counted, unless it is malformed."""
-        at_level = [self.is_at_level()] if self.reader.levels else []
-        conditions = at_level + [self._has_one(*of) for of in self.reader.filters.items()]
+        at_level = [self.is_at_level()] if self.pipeline.levels else []
+        conditions = at_level + [self._has_one(*of) for of in self.pipeline.filter.items()]
         return F.coalesce(all_of(conditions), F.lit(False)) if conditions else F.lit(True)
 
     @property
@@ -229,7 +205,7 @@ class Line(ABC):
         A record is malformed when its key is null, or the minute of its key. The key is null also
         for a record that begins no line.
         """
-        if self.reader.each or self.reader.leaves_continuations:
+        if self.each or self.pipeline.leaves_continuations:
             return self.minute_key()
         return self.time_key()
 
@@ -249,7 +225,7 @@ class Line(ABC):
         Null where one of them is missing or empty, or may stand for another text. A line without a
         digest is always shown: rather twice than not at all.
         """
-        names = sorted(self.reader.row_key)
+        names = sorted(self.pipeline.row_key)
         if not names:
             return F.lit(None).cast("binary")
         texts = list(map(self._find, names))
@@ -272,8 +248,9 @@ class Line(ABC):
 
     def labels_where(self, condition: Column) -> list[Column]:
         """The labels of records for which a condition holds; null for others."""
-        valid = [F.make_valid_utf8(self._find(name)) for name in self.reader.labels]
-        cut = [F.coalesce(F.substring(v, 1, self.reader.label_chars), F.lit("")) for v in valid]
+        labels, chars = self.pipeline.labels, self.pipeline.label_max_chars
+        valid = [F.make_valid_utf8(self._find(name)) for name in labels]
+        cut = [F.coalesce(F.substring(v, 1, chars), F.lit("")) for v in valid]
         return [F.when(condition, label) for label in cut]
 
     def _has_one(self, name: str, values: Sequence[str]) -> Column:

@@ -15,6 +15,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
 from tally.config.names import LEVEL
+from tally.config.pipeline import Pipeline
 from tally.lines.format import BYTE_ORDER_MARK, Accepted, LineOptions
 from tally.lines.pattern import HEAD_BYTES, TIME
 from tally.lines.places import Place, place_of
@@ -31,7 +32,7 @@ from tally.spark.expressions import (
     valid_text,
 )
 from tally.spark.json_columns import JsonLine
-from tally.spark.line import Line, LineReader, TimeKey
+from tally.spark.line import Line, TimeKey
 from tally.spark.time_columns import TimeColumns, TimeReader
 
 _TO_THE_END: Final = 2**31 - 1
@@ -49,7 +50,7 @@ class FixedLine(Line):
     def __post_init__(self) -> None:
         """Cut out the level, as many bytes as the longest one takes."""
         # Spark cuts them out once for both questions.
-        width = max((len(level.encode()) for level in self.reader.printed_levels), default=0) + 2
+        width = max((len(level.encode()) for level in self.printed_levels), default=0) + 2
         self._before_level = F.substring(self.value, 20, width)
 
     def stated_time(self) -> TimeColumns:
@@ -68,7 +69,7 @@ class FixedLine(Line):
 
     def is_line(self) -> list[Column]:
         """An empty record has no time of its own."""
-        return [F.length(self.value) > 0] if self.reader.rule.from_record else []
+        return [F.length(self.value) > 0] if self.times.rule.from_record else []
 
     def has_level(self) -> Column:
         """A blank and a word follow the time."""
@@ -76,7 +77,7 @@ class FixedLine(Line):
 
     def is_at_level(self) -> Column:
         """By comparing bytes."""
-        return any_of(map(self._is_level, self.reader.printed_levels))
+        return any_of(map(self._is_level, self.printed_levels))
 
     def field(self, name: str) -> Column:  # noqa: ARG002 - there is but the level
         """No label is longer than some hundred characters: the level is looked for no further."""
@@ -85,7 +86,7 @@ class FixedLine(Line):
 
     def time_key(self) -> TimeKey:
         """By position."""
-        if self.reader.rule.from_record:
+        if self.times.rule.from_record:
             return self.minute_key()
         return key_by_position(self.value, _TIME, self.level_checks())
 
@@ -123,7 +124,7 @@ class PatternLine(Line):
 
         Without a time in the line, both are asked.
         """
-        if not self.reader.rule.from_record:
+        if not self.times.rule.from_record:
             return []
         return [self._match(), F.length(self.value) > 0]
 
@@ -133,7 +134,7 @@ class PatternLine(Line):
 
     def is_at_level(self) -> Column:
         """By the words that are printed."""
-        return self._group(LEVEL).isin(*self.reader.printed_levels)
+        return self._group(LEVEL).isin(*self.printed_levels)
 
     def field(self, name: str) -> Column:
         """The text of a group; a level by its name, or the default one."""
@@ -146,7 +147,7 @@ class PatternLine(Line):
 
     def time_key(self) -> TimeKey:
         """By position, where the time format allows it: in the record, or in what a group took."""
-        if self.reader.rule.from_record or self.reader.rule.by_offset:
+        if self.times.rule.from_record or self.times.rule.by_offset:
             return self.minute_key()
         time_format = self.line_format.parsed_time_format
         if not time_format.is_read_by_position:
@@ -259,26 +260,29 @@ def _are_digits(piece: Column, width: int) -> list[Column]:
     return [piece >= binary(b"0"), piece <= binary(b"9")]
 
 
-def read_line(reader: LineReader, topic: str | None = None) -> Line:
+def read_line(pipeline: Pipeline, topic: str | None = None, *, each: bool = False) -> Line:
     """The columns for records of Spark's Kafka source.
 
     Args:
-        reader: How they are understood.
+        pipeline: How they are understood.
         topic: The topic of all of them; None when the records say it.
+        each: See :attr:`tally.spark.line.Line.each`.
     """
-    stages, line_format = Stages(), reader.line_format
+    stages, line_format = Stages(), pipeline.format
     kinds = ((line_format.is_fixed, FixedLine), (line_format.is_json, JsonLine))
     kind = next((kind for is_it, kind in kinds if is_it), PatternLine)
     micros = F.unix_micros(F.col("timestamp"))
     return kind(
-        reader=reader,
+        pipeline=pipeline,
+        line_format=line_format,
+        each=each,
         value=_line_of(F.col("value"), line_format.options, stages),
         record={
             "topic": F.col("topic") if topic is None else F.lit(topic),
             "partition": F.col("partition").cast("string"),
             "key": F.col("key").cast("string"),
         },
-        times=TimeReader(rule=reader.rule, record_micros=micros, stages=stages),
+        times=TimeReader(rule=pipeline.time_rule, record_micros=micros, stages=stages),
     )
 
 
