@@ -45,7 +45,7 @@ def printable(text: str | None) -> str:
     """The text with unprintable characters escaped; a dash for None."""
     if text is None:
         return ABSENT
-    return "".join(c if c.isprintable() else _escaped(c) for c in text)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def printable_bytes(value: bytes | None) -> str:
@@ -82,10 +82,6 @@ def _toml_text(text: str) -> str:
         return f"'{text}'"  # as it is: the backslashes of a pattern stay readable
     quoted = json.dumps(text, ensure_ascii=False)
     return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def close_to(name: str, known: Iterable[str]) -> str:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tally.ledger.records import SegmentRecord
@@ -34,11 +34,7 @@ class Chunk:
     @property
     def range(self) -> OffsetRange:
         """From the first one's start to the last one's end."""
-        return OffsetRange(
-            partition=self.segments[0].range.partition,
-            from_offset=self.segments[0].range.from_offset,
-            until_offset=self.segments[-1].range.until_offset,
-        )
+        return replace(self.segments[0].range, until_offset=self.segments[-1].range.until_offset)
 
     @property
     def segment_ids(self) -> list[int]:

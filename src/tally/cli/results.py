@@ -262,10 +262,8 @@ def audit(app: App, pipeline: str | None, recount: bool) -> int:
 
 
 def _audit(app: App, ctx: Context, recount: bool, pipeline: str) -> audits.AuditView:
-    if not recount:
-        return audits.audit(ctx, pipeline)
     with app.out.progress(f"recounting {pipeline}", "offsets") as meter:
-        return audits.audit(ctx, pipeline, with_recount=True, progress=meter.update)
+        return audits.audit(ctx, pipeline, with_recount=recount, progress=meter.update)
 
 
 def _show_audit(out: Output, view: audits.AuditView) -> None:

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from math import inf
@@ -100,40 +100,31 @@ def _open_client(options: dict[str, Any]) -> AdminClient:
     return AdminClient(options, logger=SILENT)
 
 
+@dataclass(eq=False)
 class Requests:
     """Sends requests to one cluster, each before a deadline, and translates what comes back.
 
     The connection is opened with the first request.
-
-    Args:
-        settings: How to reach the cluster, and ``request_timeout_s``.
-        open_client: Makes the client, from librdkafka's configuration.
-        grace_s: Seconds to wait beyond the timeout for a client that does not keep it.
-        clock: Measures the timeout; the machine's clock when None.
     """
 
-    def __init__(
-        self,
-        settings: KafkaSettings,
-        *,
-        open_client: Callable[[dict[str, Any]], AdminClient] = _open_client,
-        grace_s: float = GRACE_S,
-        clock: Clock | None = None,
-    ) -> None:
-        self._settings = settings
-        self._open_client = open_client
-        self._grace_s = grace_s
-        self._clock: Clock = clock or Clock()
-        self._connections = _ConnectionError()
+    settings: KafkaSettings
+    """How to reach the cluster, and ``request_timeout_s``."""
+    open_client: Callable[[dict[str, Any]], AdminClient] = _open_client
+    """Makes the client, from librdkafka's configuration."""
+    grace_s: float = GRACE_S
+    """Seconds to wait beyond the timeout for a client that does not keep it."""
+    clock: Clock = field(default_factory=Clock)
+    """Measures the timeout."""
+    _connections: _ConnectionError = field(default_factory=_ConnectionError, init=False)
 
     @cached_property
     def _client(self) -> AdminClient:
         # librdkafka prints connection failures to stderr by itself; here they become errors.
-        return self._open_client({**client_options(self._settings), "error_cb": self._connections})
+        return self.open_client({**client_options(self.settings), "error_cb": self._connections})
 
     def deadline(self) -> float:
         """The time by which a call that begins now must end, with all of its requests."""
-        return self._clock.monotonic() + self._settings.request_timeout_s
+        return self.clock.monotonic() + self.settings.request_timeout_s
 
     def once_settled(self, ask: Callable[[float], T]) -> T:
         """Ask, with a deadline, again until the broker that can answer is chosen.
@@ -146,9 +137,9 @@ class Requests:
             try:
                 return ask(deadline)
             except errors.MovingError:
-                if self._clock.monotonic() + MOVING_PAUSE_S >= deadline:
+                if self.clock.monotonic() + MOVING_PAUSE_S >= deadline:
                     raise
-                self._clock.sleep(MOVING_PAUSE_S)
+                self.clock.sleep(MOVING_PAUSE_S)
 
     def answers(self, operation: str, deadline: float, method: str, *arguments: Any) -> list[Any]:
         """Send a request of the admin client and wait for all of its answers."""
@@ -183,7 +174,7 @@ class Requests:
         """
         self._poll()
         self._connections.forget()
-        left_s = deadline - self._clock.monotonic()
+        left_s = deadline - self.clock.monotonic()
         if left_s <= 0:
             raise self._unavailable("no time was left for a request")
         try:
@@ -196,9 +187,9 @@ class Requests:
 
         It is not waited for when the login stays refused, or TLS fails, at every broker.
         """
-        until = max(deadline, self._clock.monotonic()) + self._grace_s
+        until = max(deadline, self.clock.monotonic()) + self.grace_s
         while True:
-            left_s = max(0.0, until - self._clock.monotonic())
+            left_s = max(0.0, until - self.clock.monotonic())
             try:
                 return future.result(min(left_s, LOOK_S))
             except TimeoutError:
@@ -214,25 +205,25 @@ class Requests:
         connection, seen = self._poll(), self._connections
         if connection is None or not seen.all_down:
             return None
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if connection.code() in errors.DENIED:
             seen.refused_at = min(seen.refused_at, now)
             is_lasting = now - seen.refused_at >= REFUSED_FOR_S
             return self.error(operation, connection) if is_lasting else None
         if now - seen.examined_at < EXAMINE_EACH_S or deadline - now < errors.PATIENCE_S:
             return None
-        found = errors.fault(self._settings, operation, connection)
+        found = errors.fault(self.settings, operation, connection)
         # Again if nothing is found: an error of TLS may be reported after the one that all brokers
         # are down.
-        seen.examined_at = self._clock.monotonic()
+        seen.examined_at = self.clock.monotonic()
         return found
 
     def error(self, operation: str, error: KafkaError) -> TallyError:
         """Kafka's answer to an operation as an error of Tally's."""
-        return errors.translate(self._settings, operation, error, self._poll())
+        return errors.translate(self.settings, operation, error, self._poll())
 
     def _unavailable(self, cause: str) -> KafkaUnavailableError:
-        return errors.unavailable(self._settings, cause, self._poll())
+        return errors.unavailable(self.settings, cause, self._poll())
 
     def _poll(self) -> KafkaError | None:
         """The most telling error of the connections since the request; librdkafka queues them."""

@@ -9,7 +9,7 @@ instant has a minute only in some time zone.
 import functools
 import re
 import zoneinfo
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Literal
 
@@ -79,13 +79,6 @@ class TimeRule:
 
 
 WALL_CLOCK: Final = TimeRule()
-
-
-def with_year(line_format: LineFormat, rule: TimeRule) -> TimeRule:
-    """The rule, with the record's year where the format prints none and the rule says nothing."""
-    if rule.from_record or rule.assume_year is not None or not line_format.lacks_year:
-        return rule
-    return replace(rule, assume_year=FROM_RECORD)
 
 
 def continuation_reasons(line_format: LineFormat, rule: TimeRule) -> tuple[MalformedReason, ...]:

@@ -15,6 +15,7 @@ from tally.deliveries.kept_lines import delivery_of
 from tally.ledger import folding
 from tally.ledger.folding import Folded
 from tally.ledger.schema import check_version
+from tally.views import view_of
 
 Progress = Callable[[int, int], None]
 
@@ -88,13 +89,7 @@ def prune(
     folded += _until_done(ctx, lambda tx: folding.forget_history(tx, name, cutoff), dry_run=dry_run)
     if not dry_run:
         delivery_of(ctx, pipeline).tidy()
-    return PruneView(
-        pipeline=name,
-        dry_run=dry_run,
-        partitions=touched,
-        segments=folded.segments,
-        rows=folded.rows,
-    )
+    return view_of(PruneView, folded, pipeline=name, dry_run=dry_run, partitions=touched)
 
 
 def _until_done(ctx: Context, work: Callable[[Transaction], Folded], *, dry_run: bool) -> Folded:

@@ -16,7 +16,7 @@ from tally.kafka.client import Kafka
 from tally.lines.parsing import parse_line_format
 from tally.lines.pattern import LEVEL
 from tally.lines.reading import begins_a_line, is_line, level_of, offset_of
-from tally.lines.time_rule import check_time_rule, continuation_reasons, with_year
+from tally.lines.time_rule import FROM_RECORD, check_time_rule, continuation_reasons
 from tally.model import KafkaSnapshot, Record, TopicPartition
 from tally.set_up import format_advice as advice
 from tally.set_up.format_advice import Configured, FormatTrial, TriedLine
@@ -136,12 +136,13 @@ def newest_levels(kafka: Kafka, pipeline: Pipeline, held: KafkaSnapshot) -> Mapp
 def _checked(candidate: Pipeline) -> Pipeline:
     """A candidate whose format says how the minute follows, with the year that it lacks."""
     found = candidate.format
-    rule = with_year(found, candidate.time_rule)
+    if found.lacks_year and candidate.time != "record" and candidate.assume_year is None:
+        candidate = candidate.model_copy(update={"assume_year": FROM_RECORD})
     try:
-        check_time_rule(found, rule)
+        check_time_rule(found, candidate.time_rule)
     except ValueError as error:
         raise ConfigError(f"line_format: {found.name} {error}") from error
-    return candidate.model_copy(update={"assume_year": rule.assume_year})
+    return candidate
 
 
 def _sample(ctx: Context, source: str | Path, limit: int) -> list[Record]:

@@ -1,7 +1,7 @@
 """What a page of the console is asked for, and what it shows."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
@@ -115,30 +115,29 @@ class Asked:
         return Statuses(ctx=self.ctx, ask_kafka=self.asks_kafka, surroundings=around)
 
 
+@dataclass
 class Table:
     """Rows of equal shape, drawn by one template and exported as they are drawn.
 
     Attributes:
-        name: Names the table in the address of an export.
-        title: Its caption.
-        columns: Those of the columns that a page shows.
-        rows: What these columns have of each record, by key.
-        links: By column: the address behind its cells, with ``{}`` for the cell.
-        empty: What is shown instead of no rows.
+        rows: What the columns have of each record, by key.
     """
 
-    def __init__(
-        self,
-        name: str,
-        title: str,
-        columns: Sequence[Column],
-        records: Iterable[Any],
-        *,
-        links: Mapping[str, str] | None = None,
-        empty: str = "none",
-    ) -> None:
-        self.name, self.title, self.links, self.empty = name, title, links or {}, empty
-        self.columns = [column for column in columns if column.title]
+    name: str
+    """Names the table in the address of an export."""
+    title: str
+    """Its caption."""
+    columns: Sequence[Column]
+    """Those that a page shows."""
+    records: InitVar[Iterable[Any]]
+    """What the rows are of."""
+    links: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    """By column: the address behind its cells, with ``{}`` for the cell."""
+    empty: str = field(default="none", kw_only=True)
+    """What is shown instead of no rows."""
+
+    def __post_init__(self, records: Iterable[Any]) -> None:
+        self.columns = [column for column in self.columns if column.title]
         self.rows: list[Mapping[str, Cell]] = [
             {column.key: column.value(one) for column in self.columns} for one in records
         ]
