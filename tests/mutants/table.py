@@ -1020,15 +1020,15 @@ MUTANTS: Final = (
     Mutant(
         guard="a batch without a line stops whatever its rules have understood before",
         where="tally.counting.checks:_is_trusted",
-        before="if not read.lines:",
-        after="if False:",
+        before="return read.lines > 0 and records_in_sound_batches",
+        after="return records_in_sound_batches",
         tests=(RATIO,),
     ),
     Mutant(
         guard="batches without a matched line make no rules trusted that leave continuations out",
-        where="tally.counting.checks:_is_trusted",
-        before="least_matched=1 if",
-        after="least_matched=0 if",
+        where="tally.ledger.rules:records_in_sound_batches",
+        before="least_matched = 1 if",
+        after="least_matched = 0 if",
         tests=(RATIO,),
     ),
     Mutant(

@@ -60,20 +60,9 @@ def check_understood(ctx: Context, batch: Batch, counts: Counts) -> None:
 
 
 def _is_trusted(tx: Transaction, pipeline: Pipeline, batch: Batch, read: Understood) -> bool:
-    rule = fingerprint(pipeline)
-    if batch.kind is BatchKind.REPLAY and replaces_only(tx, batch.batch_id, rule):
+    if batch.kind is BatchKind.REPLAY and replaces_only(tx, batch.batch_id, fingerprint(pipeline)):
         return True
-    if not read.lines:
-        return False
-    sound = records_in_sound_batches(
-        tx,
-        pipeline.name,
-        rule,
-        pipeline.max_malformed_ratio,
-        # A batch of records that begin no line shows nothing.
-        least_matched=1 if pipeline.leaves_continuations else 0,
-    )
-    return sound >= ENOUGH_RECORDS
+    return read.lines > 0 and records_in_sound_batches(tx, pipeline) >= ENOUGH_RECORDS
 
 
 def check_still_served(ctx: Context, batch: Batch) -> None:

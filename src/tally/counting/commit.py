@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import chain, islice
 from typing import Any, Final
 
-from tally.aggregates.aggregate import Aggregate, fingerprint
+from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.counts import Counts
 from tally.config.pipeline import Pipeline
 from tally.context import Context, Transaction
@@ -130,14 +130,7 @@ def commit_in(
             "MySQL; nothing was committed, and the next run counts",
         )
     delivery.commit(tx, batch, counts)
-    steps.mark_committed(
-        tx,
-        batch,
-        delivery.ctx.requester.version,
-        fingerprint(pipeline),
-        read_at,
-        dense=not pipeline.is_sparse,
-    )
+    steps.mark_committed(tx, batch, pipeline, delivery.ctx.requester.version, read_at)
     if batch.replay_id is not None:
         settle_replay(tx, batch.replay_id)
     return True

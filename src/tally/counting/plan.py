@@ -210,14 +210,7 @@ def _plan(
     if resumed:
         busy = [segment for b in resumed for segment in b.segments]
         found = ingest.beside(found, busy, by_partition=pipeline.commits_by_partition)
-    new = positions.write_plan(
-        tx,
-        pipeline.name,
-        found,
-        known,
-        ctx.requester,
-        by_partition=pipeline.commits_by_partition,
-    )
+    new = positions.write_plan(tx, pipeline, found, known, ctx.requester)
     planned = [*resumed, *(batches.find_batches(tx, new) if new else ())]
     return Planned(
         pipeline=pipeline.name,

@@ -6,6 +6,8 @@ from dataclasses import astuple, fields
 from datetime import datetime
 from typing import Final
 
+from tally.aggregates.aggregate import fingerprint
+from tally.config.pipeline import Pipeline
 from tally.errors import DataLossError, FencedError, OvertakenError
 from tally.ledger.batches import abandoned_error, find_batch, restored_error
 from tally.ledger.contributions import lines_of_segment
@@ -214,21 +216,18 @@ def mark_live(
 def mark_committed(
     tx: Transaction,
     batch: Batch,
+    pipeline: Pipeline,
     version: str,
-    fingerprint: str,
     read_at: datetime | None,
-    *,
-    dense: bool,
 ) -> None:
     """Mark the batch committed.
 
     Args:
         tx: An open transaction.
         batch: The batch as it was claimed.
+        pipeline: By whose rules it was counted.
         version: Version of the code that counted.
-        fingerprint: Of the rules by which it counted.
         read_at: When its read had ended, in UTC; None where that is not known.
-        dense: Whether each offset of its ranges had to have a record.
     """
     tx.execute(
         "update batch set state = 'committed', committed_at = %s, committed_version = %s,"
@@ -237,9 +236,9 @@ def mark_committed(
         (
             tx.now(),
             version,
-            fingerprint,
+            fingerprint(pipeline),
             read_at,
-            dense,
+            not pipeline.is_sparse,
             batch.batch_id,
             *batch.claim,
         ),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tally.config.pipeline import Pipeline
 from tally.errors import ConfigError, SchemaError
 from tally.ledger.batches import Requester, insert_batch
 from tally.ledger.rows import columns, record, records
@@ -132,12 +133,10 @@ def known_topics(tx: Transaction, pipeline: str) -> dict[str, KnownTopic]:
 
 def write_plan(
     tx: Transaction,
-    pipeline: str,
+    pipeline: Pipeline,
     plan: Plan,
     known: Mapping[str, KnownTopic],
     requester: Requester,
-    *,
-    by_partition: bool = False,
 ) -> list[int]:
     """Record the plan: new topics and partitions, new and restored losses, and what is read.
 
@@ -149,7 +148,6 @@ def write_plan(
         plan: What was decided.
         known: The generations of its topics before.
         requester: Who asks.
-        by_partition: Whether each range is a batch by itself, instead of one batch of all.
 
     Returns:
         Ids of the new batches; empty when there is nothing to read.
@@ -159,7 +157,7 @@ def write_plan(
         if partition.topic in known:
             _check_never_counted(tx, generation_ids[partition.topic], partition)
     for topic, found in plan.new_topics.items():
-        generation_ids[topic] = insert_generation(tx, pipeline, topic, found)
+        generation_ids[topic] = insert_generation(tx, pipeline.name, topic, found)
     insert_positions(
         tx,
         [
@@ -171,11 +169,12 @@ def write_plan(
         record_loss(tx, generation_ids[loss.range.partition.topic], loss)
     for partition in plan.restored:
         _close_restored(tx, generation_ids[partition.topic], partition.partition)
+    by_partition = pipeline.commits_by_partition
     parts = [[r] for r in plan.ranges] if by_partition else [plan.ranges] if plan.ranges else []
     return [
         insert_batch(
             tx,
-            pipeline,
+            pipeline.name,
             part,
             generation_ids,
             requester,

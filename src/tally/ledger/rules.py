@@ -6,6 +6,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final, Self
 
+from tally.aggregates.aggregate import fingerprint
+from tally.config.pipeline import Pipeline
 from tally.ledger.positions import PartitionRecord
 from tally.ledger.rows import SEGMENTS, record, records
 from tally.ledger.tables import Tables
@@ -150,20 +152,14 @@ def records_committed_since(tx: Transaction, pipeline: str, since: datetime) -> 
     return int(found or 0)
 
 
-def records_in_sound_batches(
-    tx: Transaction, pipeline: str, fingerprint: str, max_ratio: float, *, least_matched: int = 0
-) -> int:
-    """Records of all committed batches under a rule of which no more than a share was malformed.
+def records_in_sound_batches(tx: Transaction, pipeline: Pipeline) -> int:
+    """Records of all committed batches under today's rule that are within its malformed share.
 
-    Of this share, records that begin no line are no part, as far as they are known.
-
-    Args:
-        tx: An open transaction.
-        pipeline: The pipeline.
-        fingerprint: Of the rule.
-        max_ratio: The share, 0 to 1.
-        least_matched: How many lines a batch must have matched.
+    That is ``max_malformed_ratio``. Of this share, records that begin no line are no part, as far
+    as they are known.
     """
+    # A batch of records that begin no line shows nothing.
+    least_matched = 1 if pipeline.leaves_continuations else 0
     found = tx.scalar(
         "select sum(records) from ("
         "  select sum(s.records) as records, sum(s.malformed) as malformed,"
@@ -171,7 +167,7 @@ def records_in_sound_batches(
         "  from batch b join segment s using (batch_id) where b.pipeline = %s"
         "  and b.state = 'committed' and b.format_fingerprint = %s group by b.batch_id) as by_batch"
         " where malformed <= lines_read * %s and matched >= %s",
-        (pipeline, fingerprint, max_ratio, least_matched),
+        (pipeline.name, fingerprint(pipeline), pipeline.max_malformed_ratio, least_matched),
     )
     return int(found or 0)
 

@@ -243,10 +243,5 @@ def beside(plan: Plan, segments: Sequence[model.Segment], *, by_partition: bool 
         plan,
         ranges=[r for r in plan.ranges if by_partition and r.partition not in busy],
         losses=[loss for loss in plan.losses if loss.range.partition not in busy],
-        blocks=[
-            block
-            for block in plan.blocks
-            if block.partition is None
-            or TopicPartition(topic=block.topic, partition=block.partition) not in busy
-        ],
+        blocks=[block for block in plan.blocks if block.place not in map(str, busy)],
     )
