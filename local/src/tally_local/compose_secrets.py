@@ -10,7 +10,6 @@ ones: ``docker compose down --volumes``, delete the folder, run this again.
 
 import base64
 import json
-import os
 import secrets
 import shutil
 import sys
@@ -55,9 +54,8 @@ def write_secrets(folder: Path) -> bool:
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(mode=0o700, parents=True)
     for name, text in secret_files().items():
-        descriptor = os.open(new / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        (new / name).touch(mode=0o600)
+        (new / name).write_text(text, encoding="utf-8")
     new.rename(folder)
     return True
 

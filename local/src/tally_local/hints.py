@@ -1,25 +1,21 @@
 """What the local stack tells the command line: which Airflow is its own, and how it is started."""
 
 import os
-from typing import Final
 
 from tally.cli.app import App
 from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE
 from tally.errors import KafkaUnavailableError, MySQLUnavailableError
 from tally_local.stack.home import Layout
-from tally_local.stack.ports import LOOPBACK, Ports
-from tally_local.stack.processes import Processes
-from tally_local.stack.server import Part
+from tally_local.stack.server import PartState
+from tally_local.stack.stack import Stack
 
 Unanswered = KafkaUnavailableError | MySQLUnavailableError
-
-UP: Final = "tally up"
 
 
 def say_what_starts_them(app: App, error: Unanswered) -> None:
     """Make ``tally up`` the error's next step if the local stack's server was stopped."""
     if error.is_unexplained and _was_taken_down(app, error):
-        error.next_step = UP
+        error.next_step = "tally up"
 
 
 def airflow_environment(app: App) -> dict[str, str]:
@@ -38,11 +34,8 @@ def airflow_environment(app: App) -> dict[str, str]:
 
 
 def _was_taken_down(app: App, error: Unanswered) -> bool:
-    settings, layout = app.settings, Layout(app.config_path.parent)
-    if isinstance(error, KafkaUnavailableError):
-        part, address = Part.KAFKA, settings.kafka.bootstrap_servers
-    else:
-        part, address = Part.MYSQL, f"{settings.mysql.host}:{settings.mysql.port}"
-    port = Ports(layout.ports).remembered().get(part)
-    is_local = port is not None and address == f"{LOOPBACK}:{port}"
-    return is_local and Processes(run=layout.run, logs=layout.logs).record(part) is None
+    mysql, kafka = app.settings.mysql, app.settings.kafka
+    is_kafka = isinstance(error, KafkaUnavailableError)
+    address = kafka.bootstrap_servers if is_kafka else f"{mysql.host}:{mysql.port}"
+    parts = Stack(project=app.config_path.parent).status()
+    return any(p.address == address and p.state is PartState.STOPPED for p in parts)

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,5 +84,5 @@ def test_a_machine_without_a_debian_mirror_says_so(tmp_path: Path) -> None:
     """The caller then uses MariaDB."""
     (tmp_path / "sources.list").write_text("deb http://other.example/ubuntu noble main\n")
     with pytest.raises(StackError):
-        private_mysql(tmp_path / "mysql", etc_apt=tmp_path).install(lambda _: None)
+        replace(private_mysql(tmp_path / "mysql"), etc_apt=tmp_path).install(lambda _: None)
     assert not private_mysql(tmp_path / "mysql").is_installed()

@@ -5,16 +5,15 @@ import re
 import tomllib
 from configparser import ConfigParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.unit.sources import DOCS, text
 
 from tally.spark.java import major_version
-from tally_local.stack.addresses import connections_of, write_addresses
+from tally_local.stack.addresses import spark_connection, write_addresses
 from tally_local.stack.airflow_server import airflow_cfg
 from tally_local.stack.home import Credentials, Layout
-from tally_local.stack.kafka_server import new_cluster_id, properties
+from tally_local.stack.kafka_server import properties
 from tally_local.stack.mysql_program import mysql_version, system_mysqld
 from tally_local.stack.mysql_server import GRANTS, init_sql
 
@@ -50,13 +49,6 @@ def test_kafka_makes_no_topic_for_the_asking_and_listens_on_loopback() -> None:
     assert "listeners=PLAINTEXT://127.0.0.1:20001,CONTROLLER://127.0.0.1:20002" in lines
     assert "transaction.state.log.min.isr=1" in lines
     assert "log.dirs=/my check out/\\u00fc\\\\\\ud83d\\ude00" in lines
-
-
-def test_cluster_ids_look_like_no_option() -> None:
-    """22 characters, never a leading dash."""
-    ids = {new_cluster_id() for _ in range(300)}
-    assert len(ids) == 300
-    assert all(len(each) == 22 and not each.startswith("-") for each in ids)
 
 
 def test_mysql_grants_the_application_its_database_alone() -> None:
@@ -101,8 +93,5 @@ def test_airflow_has_its_own_keys_and_connections_and_listens_on_loopback(tmp_pa
     assert parser["api"]["host"] == "127.0.0.1"
     assert parser["api_auth"]["jwt_secret"] == credentials.airflow_jwt
     assert int(parser["scheduler"]["task_instance_heartbeat_timeout"]) <= 60
-    found: dict[str, Any] = connections_of(PORTS, credentials)
-    assert found["tally_kafka"]["extra"] == {"bootstrap.servers": "127.0.0.1:20001"}
-    assert found["tally_mysql"]["port"] == 20_003
-    assert found["tally_spark"]["conn_type"] == "spark"
-    assert found["tally_spark"]["host"] == "local[2]"
+    spark = spark_connection(PORTS, credentials)
+    assert (spark["conn_type"], spark["host"]) == ("spark", "local[2]")

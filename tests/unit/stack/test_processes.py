@@ -13,15 +13,15 @@ import pytest
 from tests.waiting import wait_until
 
 from tally.errors import StackError
-from tally_local.stack.home import read_json, write_private_json
-from tally_local.stack.processes import LOG_TAIL_LINES, Command, Processes, spawn
+from tally_local.stack.home import Layout, read_json, write_private_json
+from tally_local.stack.processes import LOG_TAIL_LINES, Command, Processes
 
 SLEEP = "import time; time.sleep(600)"
 
 
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[Processes]:
-    processes = Processes(run=tmp_path / "run", logs=tmp_path / "logs")
+    processes = Processes(Layout(tmp_path, tmp_path))
     yield processes
     processes.stop("part", timeout_s=1)
 
@@ -56,7 +56,7 @@ def test_a_process_is_found_by_another_front_whatever_the_record_lacks(
     for changes in ({}, {"invented_later": 1}, {"pid": None, "create_time": None}):
         started = processes.start("part", python(SLEEP))
         change_record(tmp_path, **changes)
-        other = Processes(run=tmp_path / "run", logs=tmp_path / "logs")
+        other = Processes(Layout(tmp_path, tmp_path))
         # Between fork and exec it has not the token yet.
         wait_until(lambda other=other: other.main_process("part"))  # type: ignore[misc]
         found = other.main_process("part")
@@ -83,8 +83,9 @@ def test_a_reused_process_id_is_never_killed(
 STARTED_AND_LEFT = """
 import os, sys
 from pathlib import Path
+from tally_local.stack.home import Layout
 from tally_local.stack.processes import Command, Processes
-processes = Processes(run=Path("run"), logs=Path("logs"))
+processes = Processes(Layout(Path(), Path()))
 code = "import time; time.sleep(600)"
 command = Command(argv=(sys.executable, "-c", code), cwd=Path(), env=dict(os.environ))
 processes.start("part", command)
@@ -110,13 +111,13 @@ def test_the_record_is_there_before_the_process(processes: Processes, tmp_path: 
     """A front that is killed in between leaves a record, not an orphan."""
     seen = []
 
-    def look(command: Command, *, token: str, log: Path) -> subprocess.Popen[bytes]:
-        record = processes.record("part")
-        seen.append(record is not None and record.token == token)
-        return spawn(command, token=token, log=log)
+    class Looking(Processes):
+        def spawn(self, command: Command, *, token: str, log: Path) -> subprocess.Popen[bytes]:
+            record = processes.record("part")
+            seen.append(record is not None and record.token == token)
+            return super().spawn(command, token=token, log=log)
 
-    front = Processes(run=tmp_path / "run", logs=tmp_path / "logs", spawn=look)
-    front.start("part", python(SLEEP))
+    Looking(Layout(tmp_path, tmp_path)).start("part", python(SLEEP))
     assert seen == [True]
 
 

@@ -12,7 +12,7 @@ import pytest
 from tally.errors import StackError
 from tally_local.stack.interruption import interruptible
 from tally_local.stack.lock import held_alone
-from tally_local.stack.ports import LOOPBACK, is_listening
+from tally_local.stack.ports import LOOPBACK, is_free
 from tally_local.stack.processes import Command, Record
 from tally_local.stack.server import Part, PartState
 from tally_local.stack.stack import PORT_TRIES, Stack
@@ -52,7 +52,7 @@ class StandIn:
         if self.never_ready:
             return False
         theirs = [stolen.getsockname()[1] for stolen in self.stolen]
-        return ports["mysql"] not in theirs and is_listening(ports["mysql"])
+        return ports["mysql"] not in theirs and not is_free(ports["mysql"])
 
     def address(self, ports: Mapping[str, int]) -> str:
         """Where it would listen."""
@@ -127,11 +127,11 @@ def test_a_signal_interrupts_and_a_second_one_does_not_stop_the_clean_up() -> No
     cleaned = []
 
     def work(number: signal.Signals) -> None:
-        with interruptible() as going_down:
+        with interruptible():
             try:
                 signal.raise_signal(number)
             finally:
-                with going_down():
+                with interruptible(signal.SIG_IGN):
                     signal.raise_signal(signal.SIGINT)
                     cleaned.append(number)
 

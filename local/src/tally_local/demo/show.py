@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,7 @@ from tally.ledger.records import BatchRecord, SegmentRecord, list_batches, segme
 from tally.ledger.results import result_rows
 from tally.ledger.tables import Tables
 from tally.model import BatchState, TopicPartition
-from tally.mysql.transactions import Database, Transaction
+from tally.mysql.transactions import Database
 from tally_local.demo.airflow_api import AirflowApi
 from tally_local.demo.traffic import Traffic
 from tally_local.demo.writer import LineWriter
@@ -85,7 +85,7 @@ def _show(stack: Stack, ctx: Context, pipeline: Pipeline, *, once: bool) -> int:
         _say("lines that wait already are counted first")
     while waits(ctx, pipeline):
         _check_patience(deadline)
-    before = _counted(ctx, pipeline)
+    _, before = _counts(ctx, pipeline)
     seed = time.time_ns() % 1_000_000
     _say(f"writing about {LINES_PER_SECOND} lines a second to {pipeline.topics[0]}, seed {seed}")
     with Traffic(
@@ -101,15 +101,13 @@ def _show(stack: Stack, ctx: Context, pipeline: Pipeline, *, once: bool) -> int:
             next(shown)
         if once:
             traffic.close()
-            return _conclude(ctx, pipeline, traffic, before)
-        _conclude(ctx, pipeline, traffic, before)
-        _say("it continues until Ctrl-C")
-        try:
-            for _ in shown:
-                pass
-        except KeyboardInterrupt:
-            return EXIT_OK
-    raise AssertionError("unreachable: commits are shown until an interrupt")
+        code = _conclude(ctx, pipeline, traffic, before)
+        if not once:
+            _say("it continues until Ctrl-C")
+            with suppress(KeyboardInterrupt):
+                for _ in shown:
+                    pass
+        return code
 
 
 def waits(ctx: Context, pipeline: Pipeline) -> bool:
@@ -168,12 +166,20 @@ def _shown_commits(stack: Stack, ctx: Context) -> Iterator[BatchRecord]:
 
 
 def _conclude(ctx: Context, pipeline: Pipeline, traffic: Traffic, before: Mapping[str, int]) -> int:
-    """Print the last rows, the audit's conclusion and the producer's own count."""
+    """Print the last rows, the audit's conclusion and the producer's own count.
+
+    That is compared for minutes that the table had not before: an earlier run may have counted
+    lines in the others.
+    """
     verdict = audit(ctx, pipeline.name)
-    expected, counted = _compare(ctx, pipeline, traffic, before)
+    offsets, rows = _counts(ctx, pipeline)
+    sent = traffic.lines_before({p.partition: offset for p, offset in offsets.items()})
+    expected = {minute: count for minute, count in sent.items() if minute not in before}
+    first = min(expected, default="9999")
+    counted = {m: lines for m, lines in rows.items() if m >= first and m not in before}
     differing = sorted({minute for minute, _ in expected.items() ^ counted.items()})
     _say(f"\nlast rows of {pipeline.table}:")
-    for minute, count in _counted(ctx, pipeline, last=LAST_ROWS).items():
+    for minute, count in list(rows.items())[-LAST_ROWS:]:
         _say(f"  {minute}  {count:>8,}")
     if verdict.holds:
         minutes = plural(verdict.minutes, "minute")
@@ -188,8 +194,9 @@ def _conclude(ctx: Context, pipeline: Pipeline, traffic: Traffic, before: Mappin
     if differing:
         _say("the producer's own count: DIFFERS")
         for minute in differing:
-            sent, in_table = expected.get(minute, 0), counted.get(minute, 0)
-            _say(f"  {minute}: sent {sent:,}, counted {in_table:,}")
+            _say(
+                f"  {minute}: sent {expected.get(minute, 0):,}, counted {counted.get(minute, 0):,}"
+            )
     else:
         _say(
             f"the producer's own count: equal ({sum(expected.values()):,} lines at "
@@ -198,37 +205,15 @@ def _conclude(ctx: Context, pipeline: Pipeline, traffic: Traffic, before: Mappin
     return EXIT_OK if verdict.holds and expected and not differing else EXIT_FINDINGS
 
 
-def _compare(
-    ctx: Context, pipeline: Pipeline, traffic: Traffic, before: Mapping[str, int]
-) -> tuple[dict[str, int], dict[str, int]]:
-    """What the producer sent and what was counted, in one snapshot of the ledger.
+def _counts(ctx: Context, pipeline: Pipeline) -> tuple[dict[TopicPartition, int], dict[str, int]]:
+    """The next offsets, and the counted lines by minute, in one snapshot of the ledger.
 
-    Minutes that the table had before are left out: an earlier run has counted lines in them.
-
-    Returns:
-        Lines at the pipeline's levels that the producer wrote below the committed offsets, by
-        minute; the counted lines from the first of these minutes on.
+    The minutes are ``YYYY-MM-DD HH:MM``, oldest first; the demonstration has no labels.
     """
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         offsets = positions.current_offsets(tx, pipeline.name)
-        counted = _lines_by_minute(tx, pipeline)
-    sent = traffic.lines_before({p.partition: offset for p, offset in offsets.items()})
-    expected = {minute: count for minute, count in sent.items() if minute not in before}
-    first = min(expected, default="9999")
-    return expected, {m: n for m, n in counted.items() if m >= first and m not in before}
-
-
-def _counted(ctx: Context, pipeline: Pipeline, *, last: int | None = None) -> dict[str, int]:
-    with ctx.database.transaction(read_only=True) as tx:
-        return _lines_by_minute(tx, pipeline, last=last)
-
-
-def _lines_by_minute(
-    tx: Transaction, pipeline: Pipeline, *, last: int | None = None
-) -> dict[str, int]:
-    """Lines by minute, ``YYYY-MM-DD HH:MM``, oldest first; the demonstration has no labels."""
-    found = result_rows(tx, Tables(result=pipeline.table), last=last)
-    return {row.log_time[: len("YYYY-MM-DD HH:MM")]: row.log_count for row in found}
+        found = result_rows(tx, Tables(result=pipeline.table))
+    return offsets, {row.log_time[: len("YYYY-MM-DD HH:MM")]: row.log_count for row in found}
 
 
 def commit_line(batch: BatchRecord, segments: list[SegmentRecord]) -> str:

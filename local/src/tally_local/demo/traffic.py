@@ -8,9 +8,8 @@ the ledger nor from any other count.
 
 import random
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Self
 
@@ -45,31 +44,23 @@ MALFORMED: Final[tuple[bytes | None, ...]] = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
-    """A record's value, and what the count must make of it."""
+def lines_of(
+    chance: random.Random, now: datetime, count: int
+) -> Iterator[tuple[bytes | None, str | None]]:
+    """``count`` records' values with the time ``now``; sometimes with a burst of errors.
 
-    value: bytes | None
-    """The record's value in Kafka."""
-    minute: str | None
-    """``YYYY-MM-DD HH:MM``; None for a record that cannot be understood."""
-    level: str | None
-    """Its level; None for a record that cannot be understood."""
-
-
-def lines_of(chance: random.Random, now: datetime, count: int) -> Iterator[Line]:
-    """``count`` lines with times around ``now``; sometimes with a burst of errors."""
+    Each with its level; None for a record that cannot be understood.
+    """
     burst = chance.random() < BURST_SHARE
     for _ in range(count * 5 if burst else count):
         if chance.random() < MALFORMED_SHARE:
-            yield Line(value=chance.choice(MALFORMED), minute=None, level=None)
+            yield chance.choice(MALFORMED), None
             continue
         level = chance.choices(LEVELS, BURST_WEIGHTS if burst else CALM_WEIGHTS)[0]
         text = chance.choice(MESSAGES[level]).format(
             n=chance.randrange(100_000), ms=chance.randrange(1, 900)
         )
-        line = f"{now:%Y-%m-%d %H:%M:%S} {level} {text}"
-        yield Line(value=line.encode(), minute=f"{now:%Y-%m-%d %H:%M}", level=level)
+        yield f"{now:%Y-%m-%d %H:%M:%S} {level} {text}".encode(), level
 
 
 class Traffic:
@@ -104,7 +95,7 @@ class Traffic:
         self._random = random.Random(seed)  # noqa: S311 - a demonstration, no secret
         self._stopping = threading.Event()
         self._lock = threading.Lock()
-        self._matching: dict[int, list[tuple[int, str]]] = {}
+        self._matching: defaultdict[int, list[tuple[int, str]]] = defaultdict(list)
         self._sent = 0
         self._failure: str | None = None
         self._thread = threading.Thread(target=self._work, name="traffic", daemon=True)
@@ -122,8 +113,7 @@ class Traffic:
     def close(self) -> None:
         """Stop writing; returns when the broker has answered for every line."""
         self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.join()
 
     @property
     def sent(self) -> int:
@@ -152,8 +142,10 @@ class Traffic:
         try:
             while not self._stopping.is_set():
                 now = self._clock.now()
-                for line in lines_of(self._random, now, self._per_tick):
-                    self._write(line, self._random.choice(self._partitions))
+                minute = f"{now:%Y-%m-%d %H:%M}"
+                for value, level in lines_of(self._random, now, self._per_tick):
+                    partition = self._random.choice(self._partitions)
+                    self._write(partition, value, minute if level in self._levels else None)
                 elapsed = (self._clock.now() - now).total_seconds()
                 self._stopping.wait(max(0.0, TICK_S - elapsed))
             self._writer.flush()
@@ -161,15 +153,16 @@ class Traffic:
             self._failure = repr(error)
             raise
 
-    def _write(self, line: Line, partition: TopicPartition) -> None:
+    def _write(self, partition: TopicPartition, value: bytes | None, counts: str | None) -> None:
+        """Write a record; ``counts`` is the minute in which its line must be counted, if any."""
+
         def delivered(offset: int) -> None:
             with self._lock:
                 self._sent += 1
-                if line.minute is not None and line.level in self._levels:
-                    lines = self._matching.setdefault(partition.partition, [])
-                    lines.append((offset, line.minute))
+                if counts is not None:
+                    self._matching[partition.partition].append((offset, counts))
 
         def failed(why: str) -> None:
             self._failure = why
 
-        self._writer.write(partition, line.value, delivered, failed)
+        self._writer.write(partition, value, delivered, failed)

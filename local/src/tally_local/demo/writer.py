@@ -55,9 +55,9 @@ class LineWriter:
                 )
             except BufferError:  # the broker is slower than we are
                 self._producer.poll(_FULL_BUFFER_PAUSE_S)
-                continue
-            self._producer.poll(0)
-            return
+            else:
+                self._producer.poll(0)
+                return
 
     def flush(self) -> None:
         """Return when every record is stored, or the client gave up on it."""

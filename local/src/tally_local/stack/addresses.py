@@ -1,4 +1,4 @@
-"""The addresses of a stack's servers, for Tally's settings and for Airflow's connections."""
+"""The addresses of a stack's servers, for Tally's settings and Airflow's connection to Spark."""
 
 import json
 from collections.abc import Mapping
@@ -7,10 +7,11 @@ from pathlib import Path
 import tomli_w
 
 from tally_local.stack.home import Credentials, Layout, write_private
+from tally_local.stack.kafka_server import KafkaServer
 from tally_local.stack.mysql_server import CONSOLE_USER, DATABASE, USER
 from tally_local.stack.ports import LOOPBACK
-from tally_local.stack.spark_cluster import CONF, cluster_master
-from tally_local.stack.spark_server import HOST, master
+from tally_local.stack.spark_cluster import CONF, SparkCluster
+from tally_local.stack.spark_server import HOST, SparkServer
 
 HEADER = "# Written by `tally up`: the servers of the local stack. Overrides tally.toml.\n\n"
 
@@ -20,11 +21,11 @@ def write_addresses(
 ) -> None:
     """Write both, for the owner only; a server without a port yet is left out.
 
-    Airflow reads its file at each lookup, so a server that came back on another port is found.
+    Tally and Airflow read the files each time, so a server that came back on another port is found.
     """
     write_private(layout.overlay, HEADER + tomli_w.dumps(_settings(ports, credentials, jars)))
-    connections = json.dumps(connections_of(ports, credentials), indent=2) + "\n"
-    write_private(layout.connections, connections)
+    connections = {"tally_spark": spark_connection(ports, credentials)}
+    write_private(layout.connections, json.dumps(connections, indent=2) + "\n")
 
 
 def _settings(
@@ -33,7 +34,7 @@ def _settings(
     """The sections of ``tally.toml`` that name the servers."""
     sections: dict[str, dict[str, object]] = {}
     if "kafka" in ports:
-        sections["kafka"] = {"bootstrap_servers": f"{LOOPBACK}:{ports['kafka']}"}
+        sections["kafka"] = {"bootstrap_servers": KafkaServer.address(ports)}
     if "mysql" in ports:
         sections["mysql"] = {
             "host": LOOPBACK,
@@ -45,41 +46,19 @@ def _settings(
         sections["console"] = {"user": CONSOLE_USER, "password": credentials.mysql_console}
     sections["spark"] = {"jars_dir": str(jars)}
     if "spark" in ports:
-        sections["spark"] |= {"master": master(ports), "connect_token": credentials.spark_token}
+        token = credentials.spark_token
+        sections["spark"] |= {"master": SparkServer.address(ports), "connect_token": token}
     elif "cluster" in ports:
-        sections["spark"] |= {"master": cluster_master(ports), "conf": dict(CONF)}
+        sections["spark"] |= {"master": SparkCluster.address(ports), "conf": dict(CONF)}
     return sections
 
 
-def connections_of(
-    ports: Mapping[str, int], credentials: Credentials
-) -> dict[str, dict[str, object]]:
-    """The stack's own servers, as Airflow's local-filesystem backend reads them."""
-    connections: dict[str, dict[str, object]] = {"tally_spark": _spark(ports, credentials)}
-    if "kafka" in ports:
-        connections["tally_kafka"] = {
-            "conn_type": "kafka",
-            "extra": {"bootstrap.servers": f"{LOOPBACK}:{ports['kafka']}"},
-        }
-    if "mysql" in ports:
-        connections["tally_mysql"] = {
-            "conn_type": "mysql",
-            "host": LOOPBACK,
-            "port": ports["mysql"],
-            "login": USER,
-            "password": credentials.mysql_tally,
-            "schema": DATABASE,
-        }
-        connections["tally_console"] = {
-            "conn_type": "mysql",
-            "login": CONSOLE_USER,
-            "password": credentials.mysql_console,
-        }
-    return connections
+def spark_connection(ports: Mapping[str, int], credentials: Credentials) -> dict[str, object]:
+    """The server that is kept warm; while there is none, a Spark for each batch.
 
-
-def _spark(ports: Mapping[str, int], credentials: Credentials) -> dict[str, object]:
-    """The server that is kept warm; while there is none, a Spark for each batch."""
+    As Airflow's local-filesystem backend reads it. Kafka and MySQL need no connection: where none
+    is defined, the settings apply.
+    """
     if "spark" in ports:
         return {
             "conn_type": "spark_connect",
@@ -90,6 +69,6 @@ def _spark(ports: Mapping[str, int], credentials: Credentials) -> dict[str, obje
     # In the format of the Spark provider; Python runs on these masters only in client mode.
     return {
         "conn_type": "spark",
-        "host": cluster_master(ports) if "cluster" in ports else "local[2]",
+        "host": SparkCluster.address(ports) if "cluster" in ports else "local[2]",
         "extra": {"spark-binary": "spark-submit", "deploy-mode": "client"},
     }

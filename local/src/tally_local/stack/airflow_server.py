@@ -24,14 +24,8 @@ from tally_local.stack.processes import Command, Record
 from tally_local.stack.server import Part, Server, page_of
 
 ADMIN = "admin"
-# Each of Tally's tasks may start a JVM, and the machine is a developer's.
-PARALLELISM = 8
-HEALTH = "/api/v2/monitor/health"
-HEARTBEATS = {
-    "scheduler": "latest_scheduler_heartbeat",
-    "dag_processor": "latest_dag_processor_heartbeat",
-    "triggerer": "latest_triggerer_heartbeat",
-}
+BEATING = ("scheduler", "dag_processor", "triggerer")
+"""The parts whose heartbeats Airflow tells."""
 
 # `airflow standalone` starts its parts as `airflow PART` from PATH. The log servers would listen on
 # every address of the machine; they are not needed, as the API server reads the log files itself.
@@ -63,7 +57,7 @@ class AirflowServer(Server):
                 "Airflow is not installed in this Python",
                 next_step="make setup, or install the extra: pip install 'kafka-tally[airflow]'",
             )
-        credentials = self.credentials
+        credentials = Credentials.of(self.layout.credentials)
         config = airflow_cfg(self.layout, ports["airflow"], credentials, self.options)
         write_private(self.folder / "airflow.cfg", config)
         write_private_json(self.folder / "passwords.json", {ADMIN: credentials.airflow_admin})
@@ -78,13 +72,14 @@ class AirflowServer(Server):
 
     def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:
         """Whether the API answers and all parts have sent a heartbeat since the start."""
-        health = page_of(self.address(ports) + HEALTH)
-        beats = [(health or {}).get(part, {}).get(key) for part, key in HEARTBEATS.items()]
+        health = page_of(f"{self.address(ports)}/api/v2/monitor/health") or {}
+        beats = [health.get(part, {}).get(f"latest_{part}_heartbeat") for part in BEATING]
         return all(
             beat and datetime.fromisoformat(beat).timestamp() > start.started_at for beat in beats
         )
 
-    def address(self, ports: Mapping[str, int]) -> str:
+    @classmethod
+    def address(cls, ports: Mapping[str, int]) -> str:
         """The address for a browser."""
         return f"http://{LOOPBACK}:{ports['airflow']}"
 
@@ -132,7 +127,8 @@ def airflow_cfg(
             "plugins_folder": layout.project / "plugins",
             "load_examples": False,
             "executor": "LocalExecutor",
-            "parallelism": PARALLELISM,
+            # Each of Tally's tasks may start a JVM, and the machine is a developer's.
+            "parallelism": 8,
             "fernet_key": credentials.airflow_fernet,
             "hostname_callable": "socket.gethostname",
             "simple_auth_manager_users": f"{ADMIN}:admin",

@@ -17,10 +17,7 @@ from tally_local.stack.one_shot import run
 
 TIMEOUT_S = 900
 """For one call of apt; over a slow connection it takes minutes."""
-KEYRINGS = (
-    Path("/usr/share/keyrings/debian-archive-keyring.gpg"),
-    Path("/usr/share/keyrings/debian-archive-keyring.pgp"),
-)
+KEYRINGS = Path("/usr/share/keyrings")
 _MIRROR = re.compile(r"'(?P<uri>\S+/debian)/+dists/(?P<suite>[^/-]+)/main/binary-")
 """The address of Debian's own archive, and a suite without its updates."""
 
@@ -96,7 +93,7 @@ class AptPackages:
                 next_step=self.instead,
             )
         suite = self.suite or mirror["suite"]
-        keyring = next((path for path in KEYRINGS if path.exists()), None)
+        keyring = next(KEYRINGS.glob("debian-archive-keyring.[gp]*"), None)
         options = f"[signed-by={keyring}] " if keyring else ""
         source = f"deb {options}{mirror['uri']} {suite} main\n"
         (self._work / "sources.list").write_text(source, encoding="utf-8")

@@ -3,7 +3,7 @@
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from types import FrameType
 
 Handler = signal.Handlers | Callable[[int, FrameType | None], None]
@@ -11,24 +11,18 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def _handled_by(handler: Handler) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number in _SIGNALS}
+def interruptible(handler: Handler = signal.default_int_handler) -> Iterator[None]:
+    """Inside, Ctrl-C, SIGTERM and SIGHUP raise KeyboardInterrupt.
+
+    Only the main thread handles signals; in any other thread nothing changes.
+
+    Args:
+        handler: What handles them instead; ``signal.SIG_IGN`` while a clean-up must not be stopped.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number in _SIGNALS if is_main}
     try:
         yield
     finally:
         for number, earlier in before.items():
             signal.signal(number, earlier)
-
-
-@contextmanager
-def interruptible() -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Inside, Ctrl-C, SIGTERM and SIGHUP raise KeyboardInterrupt.
-
-    Yields a function that makes a context in which they are ignored, for the clean-up. Only the
-    main thread handles signals; in any other thread nothing changes.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield nullcontext
-        return
-    with _handled_by(signal.default_int_handler):
-        yield lambda: _handled_by(signal.SIG_IGN)

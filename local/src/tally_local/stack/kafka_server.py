@@ -1,24 +1,21 @@
 """The Kafka broker of one stack: a single node, broker and controller in one (KRaft)."""
 
-import base64
 import json
 import os
+import secrets
 import shutil
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from tally.errors import StackError
 from tally.spark.java import JAVA_ENVIRONMENT, java
 from tally_local.stack.home import write_private
 from tally_local.stack.one_shot import run
-from tally_local.stack.ports import LOOPBACK, is_listening
-from tally_local.stack.processes import Command, Record
+from tally_local.stack.ports import LOOPBACK, is_free
+from tally_local.stack.processes import Command, Processes, Record
 from tally_local.stack.server import SERVERS, Part, Server
 
 STARTED = b"Kafka Server started"
 """Logged once the broker is registered, unfenced and takes requests."""
-HEAP = "-Xmx512m"
 FORMAT_TIMEOUT_S = 60
 
 LOG4J = """\
@@ -47,28 +44,24 @@ class KafkaServer(Server):
             self._format(config, ports)
         write_private(config, properties(ports, data=self.data))
         return Command(
-            argv=(*self._java(HEAP), "kafka.Kafka", str(config)),
+            argv=(*self._java(), "kafka.Kafka", str(config)),
             cwd=self.folder,
             env={**os.environ, **JAVA_ENVIRONMENT},
         )
 
-    def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:
+    def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:  # noqa: ARG002
         """Whether the broker has logged that it has started, and listens."""
         # Anywhere in the log: with many partitions there are many lines before it.
-        log = Path(start.log)
-        return log.exists() and STARTED in log.read_bytes() and is_listening(ports["kafka"])
+        log = Processes(self.layout).log(self.part)
+        return log.exists() and STARTED in log.read_bytes() and not is_free(ports["kafka"])
 
-    def _java(self, *options: str) -> tuple[str, ...]:
-        jars = SERVERS.folder("kafka", self.layout.downloads)
-        if not jars.is_dir():
-            raise StackError("Kafka's jars are not installed", next_step="tally up installs them")
+    def _java(self) -> tuple[str, ...]:
         return (
             java(),
-            *options,
-            "-XX:-UsePerfData",
+            *("-Xmx512m", "-XX:-UsePerfData"),
             f"-Djava.io.tmpdir={self.folder / 'tmp'}",
             f"-Dlog4j2.configurationFile={(self.folder / 'log4j2.properties').as_uri()}",
-            *("-cp", f"{jars}/*"),
+            *("-cp", f"{SERVERS.folder('kafka', self.layout.downloads)}/*"),
         )
 
     def _format(self, config: Path, ports: Mapping[str, int]) -> None:
@@ -78,7 +71,8 @@ class KafkaServer(Server):
         run(
             [
                 *(*self._java(), "kafka.tools.StorageTool", "format"),
-                *("--cluster-id", new_cluster_id(), "--config", str(config)),
+                # 16 random bytes, as Kafka writes an id; alone it could look like an option.
+                *(f"--cluster-id={secrets.token_urlsafe(16)}", "--config", str(config)),
             ],
             what=f"Kafka could not format {new}",
             next_step="read the output above",
@@ -86,14 +80,6 @@ class KafkaServer(Server):
             environment=JAVA_ENVIRONMENT,
         )
         new.replace(self.data)
-
-
-def new_cluster_id() -> str:
-    """A random id as Kafka writes them; it never looks like an option."""
-    text = "-"
-    while text.startswith("-"):
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    return text
 
 
 def properties(ports: Mapping[str, int], *, data: Path) -> str:
@@ -109,7 +95,6 @@ def properties(ports: Mapping[str, int], *, data: Path) -> str:
         "log.dirs": data,
         # A request for a topic must not create it.
         "auto.create.topics.enable": "false",
-        "delete.topic.enable": "true",
         # One node keeps one copy of everything.
         "offsets.topic.replication.factor": 1,
         "offsets.topic.num.partitions": 4,
@@ -118,7 +103,6 @@ def properties(ports: Mapping[str, int], *, data: Path) -> str:
         "transaction.state.log.num.partitions": 4,
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
-        "min.insync.replicas": 1,
         "group.initial.rebalance.delay.ms": 0,
         # A killed broker can register again only after its previous lease has expired.
         "broker.session.timeout.ms": 3000,

@@ -75,7 +75,7 @@ def install_program(downloads: Path, announce: Announce) -> None:
     )
 
 
-def private_mysql(folder: Path, *, etc_apt: Path = Path("/etc/apt")) -> AptPackages:
+def private_mysql(folder: Path) -> AptPackages:
     """MySQL below a folder."""
     return AptPackages(
         folder=folder,
@@ -84,7 +84,6 @@ def private_mysql(folder: Path, *, etc_apt: Path = Path("/etc/apt")) -> AptPacka
         not_needed=NOT_NEEDED,
         instead="install mysqld",
         suite="unstable",
-        etc_apt=etc_apt,
     )
 
 

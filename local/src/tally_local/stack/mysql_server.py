@@ -57,7 +57,7 @@ class MySQLServer(Server):
         # zombie, has the id in it. The stack has made sure that no server of this folder runs.
         (self.data / f"{SOCKET}.lock").unlink(missing_ok=True)
         init_file = self.folder / "init.sql"
-        write_private(init_file, init_sql(self.credentials))
+        write_private(init_file, init_sql(Credentials.of(self.layout.credentials)))
         return Command(
             argv=(
                 *program.argv,

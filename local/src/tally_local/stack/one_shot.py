@@ -36,7 +36,7 @@ def run(
             message.
     """
     try:
-        answer = subprocess.run(
+        return subprocess.run(
             argv,
             cwd=cwd,
             env={**os.environ, **(environment or {})},
@@ -45,13 +45,12 @@ def run(
             stderr=subprocess.STDOUT,
             encoding="utf-8",
             errors="replace",
-            check=False,
+            check=True,
             timeout=timeout_s,
-        )
-        if not answer.returncode:
-            return answer.stdout
-        tail = "\n".join(answer.stdout.splitlines()[-TAIL_LINES:])
-        why = f"{argv[0]} ended with {answer.returncode}:\n{tail}"
+        ).stdout
+    except subprocess.CalledProcessError as error:
+        tail = "\n".join(error.stdout.splitlines()[-TAIL_LINES:])
+        why = f"{argv[0]} ended with {error.returncode}:\n{tail}"
     except OSError as error:
         why = str(error)
     except subprocess.TimeoutExpired:

@@ -16,7 +16,6 @@ from tally_local.stack.home import read_json, write_private_json
 
 PORTS = range(20_000, 32_000)
 LOOPBACK = "127.0.0.1"
-TRIES = 200
 
 
 def is_free(port: int) -> bool:
@@ -30,15 +29,6 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def is_listening(port: int) -> bool:
-    """Whether a process accepts connections on ``port`` of the loopback address."""
-    try:
-        with socket.create_connection((LOOPBACK, port), timeout=1):
-            return True
-    except OSError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +59,10 @@ class Ports:
         return {name: ports[name] for name in names}
 
     def _new(self, taken: set[int]) -> int:
-        for _ in range(TRIES):
-            port = random.SystemRandom().choice(self.candidates)
+        for port in random.SystemRandom().sample(self.candidates, len(self.candidates)):
             if port not in taken and self.is_free(port):
                 return port
         raise StackError(
-            f"no free port from {self.candidates[0]} to {self.candidates[-1]} in {TRIES} tries",
+            f"no free port from {self.candidates[0]} to {self.candidates[-1]}",
             next_step="see what listens there: ss -ltn",
         )

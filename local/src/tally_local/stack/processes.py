@@ -11,7 +11,8 @@ import os
 import secrets
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -19,13 +20,12 @@ from pathlib import Path
 import psutil
 
 from tally.errors import StackError
-from tally_local.stack.home import read_json, write_private_json
+from tally_local.stack.home import Layout, read_json, write_private_json
 
 TOKEN_VARIABLE = "TALLY_STACK_TOKEN"  # noqa: S105 - the name of a variable
 POLL_S = 0.05
 KILL_TIMEOUT_S = 10.0
 LOG_TAIL_LINES = 20
-LOG_TAIL_BYTES = 16_384
 
 # Handles of the processes that this process started, so that they are reaped when they end.
 _children: dict[int, subprocess.Popen[bytes]] = {}
@@ -47,12 +47,8 @@ class Command:
 class Record:
     """What is stored of one start."""
 
-    name: str
-    """The part."""
     token: str
     """In the environment of the process and of its children."""
-    log: str
-    """Where its output goes."""
     started_at: float
     """The time of the start, in seconds since the epoch."""
     pid: int | None = None
@@ -61,46 +57,16 @@ class Record:
     """The process's creation time; with the id it identifies one process for ever."""
 
 
-Spawn = Callable[..., "subprocess.Popen[bytes]"]
-"""Starts a command, as :func:`spawn` does."""
-
-
-def spawn(command: Command, *, token: str, log: Path) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own.
-
-    Raises:
-        OSError: It cannot be started.
-    """
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    with os.fdopen(descriptor, "ab") as output:
-        process = subprocess.Popen(
-            command.argv,
-            cwd=command.cwd,
-            env={**command.env, TOKEN_VARIABLE: token},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            umask=0o077,
-        )
-    _children[process.pid] = process
-    return process
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Processes:
     """The started processes of one stack."""
 
-    run: Path
-    """The folder of the records."""
-    logs: Path
-    """The folder of the logs."""
-    spawn: Spawn = spawn
-    """Starts a command."""
+    layout: Layout
+    """The stack's folders, with those of records and logs."""
 
     def log(self, name: str) -> Path:
         """The log of the last start of ``name``."""
-        return self.logs / f"{name}.log"
+        return self.layout.logs / f"{name}.log"
 
     def record(self, name: str) -> Record | None:
         """The record of ``name``; None if it was never started or was stopped."""
@@ -114,9 +80,7 @@ class Processes:
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if log.exists():
             log.replace(log.with_suffix(".log.1"))
-        record = Record(
-            name=name, token=secrets.token_hex(16), log=str(log), started_at=time.time()
-        )
+        record = Record(token=secrets.token_hex(16), started_at=time.time())
         write_private_json(self._path(name), asdict(record))
         try:
             process = self.spawn(command, token=record.token, log=log)
@@ -128,6 +92,27 @@ class Processes:
         record = replace(record, pid=process.pid, create_time=_create_time(process.pid))
         write_private_json(self._path(name), asdict(record))
         return record
+
+    def spawn(self, command: Command, *, token: str, log: Path) -> subprocess.Popen[bytes]:
+        """Start a command; its record is stored.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(descriptor, "ab") as output:
+            process = subprocess.Popen(
+                command.argv,
+                cwd=command.cwd,
+                env={**command.env, TOKEN_VARIABLE: token},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                umask=0o077,
+            )
+        _children[process.pid] = process
+        return process
 
     def main_process(self, name: str) -> psutil.Process | None:
         """The process that was started as ``name``, if it still runs."""
@@ -154,10 +139,7 @@ class Processes:
         Raises:
             StackError: A process survives even SIGKILL; the record stays.
         """
-        record = self.record(name)
-        if record is None:
-            return False
-        members = _members(record)
+        members = self.members(name)
         for member in members:
             with suppress(psutil.NoSuchProcess):
                 member.terminate()
@@ -169,11 +151,8 @@ class Processes:
 
     def kill(self, name: str) -> None:
         """SIGKILL ``name`` and everything it started; the record stays, as after a crash."""
-        record = self.record(name)
-        if record is None:
-            return
         deadline = time.monotonic() + KILL_TIMEOUT_S
-        while members := _members(record):  # again, for processes that were started meanwhile
+        while members := self.members(name):  # again, for processes that were started meanwhile
             for member in members:
                 with suppress(psutil.NoSuchProcess):
                     member.kill()
@@ -184,18 +163,16 @@ class Processes:
                     next_step="look at that process; a hung disk is the usual cause",
                 )
 
-    def log_tail(self, name: str, lines: int = LOG_TAIL_LINES) -> tuple[str, ...]:
+    def log_tail(self, name: str) -> list[str]:
         """The last lines of the log of ``name``."""
         try:
-            with self.log(name).open("rb") as stream:
-                stream.seek(max(0, stream.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
-                text = stream.read().decode("utf-8", errors="replace")
+            with self.log(name).open(encoding="utf-8", errors="replace") as stream:
+                return [line.rstrip("\n") for line in deque(stream, LOG_TAIL_LINES)]
         except FileNotFoundError:
-            return ()
-        return tuple(text.splitlines()[-lines:])
+            return []
 
     def _path(self, name: str) -> Path:
-        return self.run / f"{name}.json"
+        return self.layout.run / f"{name}.json"
 
 
 def _reap() -> None:

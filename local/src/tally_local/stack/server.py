@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 import httpx
 
 from tally.spark.jars import JarList
-from tally_local.stack.home import Credentials, Layout
+from tally_local.stack.home import Layout
 from tally_local.stack.ports import LOOPBACK
 from tally_local.stack.processes import Command, Record
 
@@ -80,11 +80,6 @@ class Server(ABC):
         """Its data; there only once they are whole."""
         return self.folder / "data"
 
-    @property
-    def credentials(self) -> Credentials:
-        """The stack's passwords and keys."""
-        return Credentials.of(self.layout.credentials)
-
     @abstractmethod
     def prepare(self, ports: Mapping[str, int]) -> Command:
         """Write its configuration, and initialise its data if there is none; returns what to start.
@@ -96,9 +91,10 @@ class Server(ABC):
     def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:
         """Whether it is ready; may be called while it starts."""
 
-    def address(self, ports: Mapping[str, int]) -> str:
+    @classmethod
+    def address(cls, ports: Mapping[str, int]) -> str:
         """Its address, for people and for clients: ``host:port``."""
-        return f"{LOOPBACK}:{ports[self.ports[0]]}"
+        return f"{LOOPBACK}:{ports[cls.ports[0]]}"
 
 
 def page_of(url: str) -> Any:

@@ -7,11 +7,10 @@ the program.
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from subprocess import Popen
-from threading import Event
 from typing import Final
 
 import click
@@ -37,8 +36,7 @@ _CLEANUP: Final = (
     "-Dspark.worker.cleanup.enabled=true -Dspark.worker.cleanup.interval=600"
     " -Dspark.worker.cleanup.appDataTtl=3600"
 )
-_POLL_S: Final = 0.5
-_PAUSE_S: Final = 1.0
+_POLL_S: Final = 1.0
 
 CONF: Final[Mapping[str, str]] = {
     # One core of each worker, so that two applications find room at the same time.
@@ -73,32 +71,10 @@ class SparkCluster(Server):
         alive = {worker["host"] for worker in page["workers"] if worker["state"] == "ALIVE"}
         return alive == set(WORKERS)
 
-    def address(self, ports: Mapping[str, int]) -> str:
+    @classmethod
+    def address(cls, ports: Mapping[str, int]) -> str:
         """The address for ``spark.master``."""
-        return cluster_master(ports)
-
-
-def cluster_master(ports: Mapping[str, int]) -> str:
-    """The address of the stack's cluster, for ``spark.master``."""
-    return f"spark://{LOOPBACK}:{ports['cluster']}"
-
-
-Start = Callable[[], "Popen[bytes]"]
-"""Starts a node."""
-
-
-def run_nodes(nodes: Mapping[str, Start], stopping: Event) -> None:
-    """Run nodes, by name, until ``stopping`` is set; one that has ended is started again."""
-    running = {name: start() for name, start in nodes.items()}
-    try:
-        while not stopping.wait(_POLL_S):
-            for name, start in nodes.items():
-                if (code := running[name].poll()) is not None:
-                    click.echo(f"{name} has ended with exit code {code}; started again")
-                    stopping.wait(_PAUSE_S)
-                    running[name] = start()
-    finally:
-        end(list(running.values()))
+        return f"spark://{LOOPBACK}:{ports['cluster']}"
 
 
 def _start(program: str, host: str, options: Mapping[str, str], *arguments: str) -> "Popen[bytes]":
@@ -119,11 +95,11 @@ def _start(program: str, host: str, options: Mapping[str, str], *arguments: str)
 
 
 def main(port: str, web_port: str, folder: str) -> None:
-    """Run the nodes until SIGTERM."""
+    """Run the nodes until SIGTERM; one that has ended is started again."""
     # Its page lists the workers. Its REST server, which has a fixed port, is not needed.
     options = {"SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"}
     where = ("--port", port, "--webui-port", web_port)
-    nodes: dict[str, Start] = {"master": partial(_start, _MASTER, LOOPBACK, options, *where)}
+    nodes = {"master": partial(_start, _MASTER, LOOPBACK, options, *where)}
     for host in WORKERS:  # its executors have its address as well
         work = Path(folder, host)
         options = {"SPARK_WORKER_OPTS": _CLEANUP, "SPARK_LOCAL_DIRS": str(work / "tmp")}
@@ -131,7 +107,16 @@ def main(port: str, web_port: str, folder: str) -> None:
         own = ("--work-dir", str(work), "--cores", str(CORES), "--memory", MEMORY)
         known = f"spark://{LOOPBACK}:{port}"
         nodes[f"worker {host}"] = partial(_start, _WORKER, host, options, *where, *own, known)
-    run_nodes(nodes, stop_on_signals())
+    stopping = stop_on_signals()
+    running = {name: start() for name, start in nodes.items()}
+    try:
+        while not stopping.wait(_POLL_S):
+            for name, start in nodes.items():
+                if (code := running[name].poll()) is not None:
+                    click.echo(f"{name} has ended with exit code {code}; started again")
+                    running[name] = start()
+    finally:
+        end(list(running.values()))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from tally.spark.connect_server import (
     server_environment,
 )
 from tally.spark.jars import CONNECTOR
+from tally_local.stack.home import Credentials
 from tally_local.stack.ports import LOOPBACK
 from tally_local.stack.processes import Command, Record
 from tally_local.stack.server import Part, Server
@@ -49,7 +50,8 @@ class SparkServer(Server):
 
     def prepare(self, ports: Mapping[str, int]) -> Command:
         """Make the folder for its temporary files."""
-        environment = server_environment(self.credentials.spark_token)
+        token = Credentials.of(self.layout.credentials).spark_token
+        environment = server_environment(token)
         scratch = self.folder / "tmp"
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         jars = CONNECTOR.folder("spark", self.layout.downloads)
@@ -76,11 +78,7 @@ class SparkServer(Server):
         """Whether it answers; nobody else listens on a port that was just free."""
         return answers(ports["spark"])
 
-    def address(self, ports: Mapping[str, int]) -> str:
+    @classmethod
+    def address(cls, ports: Mapping[str, int]) -> str:
         """The address for ``spark.master``."""
-        return master(ports)
-
-
-def master(ports: Mapping[str, int]) -> str:
-    """The address of the stack's server, for ``spark.master``."""
-    return f"sc://{HOST}:{ports['spark']}"
+        return f"sc://{HOST}:{ports['spark']}"

@@ -1,5 +1,6 @@
 """The local stack: Kafka, MySQL, Spark and Airflow in one folder, without root and Docker."""
 
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,19 +9,18 @@ from types import MappingProxyType
 
 from tally.errors import StackError
 from tally.spark.jars import CONNECTOR, Announce
-from tally.spark.java import java
 from tally_local.stack.addresses import write_addresses
 from tally_local.stack.airflow_server import AirflowServer
 from tally_local.stack.home import Credentials, Layout
 from tally_local.stack.interruption import interruptible
 from tally_local.stack.kafka_server import KafkaServer
 from tally_local.stack.lock import held
-from tally_local.stack.mysql_program import find_program, install_program
+from tally_local.stack.mysql_program import install_program
 from tally_local.stack.mysql_server import MySQLServer
 from tally_local.stack.ports import Ports, is_free
 from tally_local.stack.processes import Processes, Record
 from tally_local.stack.server import SERVERS, Part, PartState, PartStatus, Server
-from tally_local.stack.spark_cluster import SparkCluster, cluster_master
+from tally_local.stack.spark_cluster import SparkCluster
 from tally_local.stack.spark_server import SparkServer
 
 ALL_PARTS = tuple(Part)
@@ -59,7 +59,7 @@ class Stack:
         self._announce = announce
         self._servers = servers
         self._ports = Ports(self.layout.ports)
-        self.processes = Processes(run=self.layout.run, logs=self.layout.logs)
+        self.processes = Processes(self.layout)
         """Those of each part, by its name."""
 
     @property
@@ -82,9 +82,8 @@ class Stack:
         Raises:
             StackError: Java is missing or too old, a download failed or a checksum is wrong.
         """
-        if self._servers is not None or self._is_installed():
+        if self._servers is not None:
             return
-        java()
         with held(self.layout.downloads / "install.lock", self._announce):
             CONNECTOR.install("spark", self.layout.downloads, self._announce)
             SERVERS.install("kafka", self.layout.downloads, self._announce)
@@ -160,16 +159,12 @@ class Stack:
         Ctrl-C and SIGTERM raise KeyboardInterrupt inside the block; while the stack is stopped they
         are ignored. Parts that ran before are stopped as well.
         """
-        with interruptible() as going_down:
+        with interruptible():
             try:
                 yield self.up(parts)
             finally:
-                with going_down():
+                with interruptible(signal.SIG_IGN):
                     self.down(parts)
-
-    def _is_installed(self) -> bool:
-        jars = (self.jars_dir, self.kafka_jars_dir)
-        return all(map(Path.is_dir, jars)) and find_program(self.layout.downloads) is not None
 
     def _server(self, part: Part) -> Server:
         if self._servers is not None:
@@ -177,7 +172,8 @@ class Stack:
         if part is Part.MYSQL:
             return MySQLServer(layout=self.layout, options=self._mysql_options)
         if part is Part.SPARK:
-            cluster = cluster_master(self._ports.remembered()) if self._has_cluster() else None
+            ports = self._ports.remembered()
+            cluster = SparkCluster.address(ports) if self._has_cluster() else None
             return SparkServer(layout=self.layout, cluster=cluster)
         if part is Part.AIRFLOW:
             return AirflowServer(layout=self.layout, options=self._airflow_options)
