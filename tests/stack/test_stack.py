@@ -231,7 +231,7 @@ def sleeper(part: Part) -> Any:
         start_timeout_s=60.0,
         stop_timeout_s=60.0,
         prepare=lambda _: Command(argv=("sleep", "600"), cwd=Path.cwd(), env=dict(os.environ)),
-        is_ready=lambda _ports, _start: True,
+        is_ready=lambda _: True,
         address=lambda ports: f"localhost:{ports[part]}",
     )
 

@@ -13,7 +13,7 @@ from tally.errors import StackError
 from tally_local.stack.interruption import interruptible
 from tally_local.stack.lock import held_alone
 from tally_local.stack.ports import LOOPBACK, is_free
-from tally_local.stack.processes import Command, Record
+from tally_local.stack.processes import Command
 from tally_local.stack.server import Part, PartState
 from tally_local.stack.stack import PORT_TRIES, Stack
 
@@ -47,7 +47,7 @@ class StandIn:
             env=dict(os.environ),
         )
 
-    def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:  # noqa: ARG002
+    def is_ready(self, ports: Mapping[str, int]) -> bool:
         """Whether this stand-in is the one that listens."""
         if self.never_ready:
             return False

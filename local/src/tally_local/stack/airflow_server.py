@@ -20,7 +20,7 @@ from tally.spark.jars import spark_home
 from tally.spark.java import JAVA_ENVIRONMENT
 from tally_local.stack.home import Credentials, Layout, write_private, write_private_json
 from tally_local.stack.ports import LOOPBACK
-from tally_local.stack.processes import Command, Record
+from tally_local.stack.processes import Command, Processes
 from tally_local.stack.server import Part, Server, page_of
 
 ADMIN = "admin"
@@ -70,11 +70,12 @@ class AirflowServer(Server):
             env=self._environment(shim.parent),
         )
 
-    def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:
+    def is_ready(self, ports: Mapping[str, int]) -> bool:
         """Whether the API answers and all parts have sent a heartbeat since the start."""
         health = page_of(f"{self.address(ports)}/api/v2/monitor/health") or {}
         beats = [health.get(part, {}).get(f"latest_{part}_heartbeat") for part in BEATING]
-        return all(
+        start = Processes(self.layout).record(self.part)
+        return start is not None and all(
             beat and datetime.fromisoformat(beat).timestamp() > start.started_at for beat in beats
         )
 

@@ -67,13 +67,11 @@ class AptPackages:
         self._apt("update")
         needed = self._closure()
         announce(f"{self.title}: downloading {len(needed)} Debian packages")
-        debs = self._work / "debs"
-        debs.mkdir()
-        self._apt("download", *needed, cwd=debs)
+        self._apt("download", *needed)
         announce(f"{self.title}: unpacking")
         unpacked = self._work / "root"
-        for deb in sorted(debs.glob("*.deb")):
-            self._run(["dpkg-deb", "-x", str(deb), str(unpacked)], cwd=self._work)
+        for deb in sorted(self._work.glob("*.deb")):
+            self._run(["dpkg-deb", "-x", str(deb), str(unpacked)])
         unpacked.replace(self.root)
         shutil.rmtree(self._work)
 
@@ -99,7 +97,7 @@ class AptPackages:
         (self._work / "sources.list").write_text(source, encoding="utf-8")
         return suite
 
-    def _apt(self, *arguments: str, sources: Path | None = None, cwd: Path | None = None) -> str:
+    def _apt(self, *arguments: str, sources: Path | None = None) -> str:
         """Run apt with the one source, or with those of a folder."""
         folder = sources or self._work
         options = {
@@ -118,7 +116,7 @@ class AptPackages:
             "APT::Update::Error-Mode": "any",
         }
         argv = ["apt-get", *(f"-o{name}={value}" for name, value in options.items()), *arguments]
-        return self._run(argv, cwd=cwd or self._work)
+        return self._run(argv)
 
     def _closure(self) -> list[str]:
         """The packages and what they need to run, from a simulated install."""
@@ -126,12 +124,12 @@ class AptPackages:
         names = re.findall(r"^Inst (\S+)", answer, flags=re.MULTILINE)
         return [name for name in names if not self.not_needed.match(name)]
 
-    def _run(self, argv: list[str], *, cwd: Path) -> str:
+    def _run(self, argv: list[str]) -> str:
         return run(
             argv,
             what=f"{self.title}: could not be fetched from Debian",
             next_step=f"check that the machine's Debian mirror can be reached, or {self.instead}",
             timeout_s=TIMEOUT_S,
-            cwd=cwd,
+            cwd=self._work,
             environment={"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
         )

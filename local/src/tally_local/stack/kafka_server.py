@@ -11,7 +11,7 @@ from tally.spark.java import JAVA_ENVIRONMENT, java
 from tally_local.stack.home import write_private
 from tally_local.stack.one_shot import run
 from tally_local.stack.ports import LOOPBACK, is_free
-from tally_local.stack.processes import Command, Processes, Record
+from tally_local.stack.processes import Command, Processes
 from tally_local.stack.server import SERVERS, Part, Server
 
 STARTED = b"Kafka Server started"
@@ -49,7 +49,7 @@ class KafkaServer(Server):
             env={**os.environ, **JAVA_ENVIRONMENT},
         )
 
-    def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:  # noqa: ARG002
+    def is_ready(self, ports: Mapping[str, int]) -> bool:
         """Whether the broker has logged that it has started, and listens."""
         # Anywhere in the log: with many partitions there are many lines before it.
         log = Processes(self.layout).log(self.part)

@@ -12,7 +12,7 @@ from tally_local.stack.home import Credentials, write_private
 from tally_local.stack.mysql_program import MySQLProgram, find_program
 from tally_local.stack.one_shot import run
 from tally_local.stack.ports import LOOPBACK
-from tally_local.stack.processes import Command, Record
+from tally_local.stack.processes import Command
 from tally_local.stack.server import Part, Server
 
 DATABASE = "tally"
@@ -78,7 +78,7 @@ class MySQLServer(Server):
             env=dict(os.environ),
         )
 
-    def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:  # noqa: ARG002
+    def is_ready(self, ports: Mapping[str, int]) -> bool:
         """Whether the server greets a client; it does so only after the init file has run."""
         try:
             with socket.create_connection((LOOPBACK, ports["mysql"]), timeout=1) as connection:

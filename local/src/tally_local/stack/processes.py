@@ -120,7 +120,7 @@ class Processes:
         if record is None:
             return None
         if record.pid is None:  # the starting process was killed before it stored the id
-            return next(filter(_is_session_leader, _members(record)), None)
+            return next(filter(_is_session_leader, self.members(name)), None)
         _reap()
         process = _process(record.pid)
         return process if process and _is_ours(process, record) else None
@@ -128,7 +128,11 @@ class Processes:
     def members(self, name: str) -> list[psutil.Process]:
         """Every running process of ``name``, whatever its parent is now."""
         record = self.record(name)
-        return _members(record) if record else []
+        if record is None:
+            return []
+        # Not process_iter: it caches processes, and can take a reused id for the old process once.
+        everybody = (_process(pid) for pid in psutil.pids())
+        return [process for process in everybody if process and _is_ours(process, record)]
 
     def stop(self, name: str, *, timeout_s: float) -> bool:
         """End ``name`` and everything it started: SIGTERM, and SIGKILL after ``timeout_s``.
@@ -229,13 +233,6 @@ def _is_session_leader(process: psutil.Process) -> bool:
         return os.getsid(process.pid) == process.pid
     except OSError:
         return False
-
-
-def _members(record: Record) -> list[psutil.Process]:
-    """All running processes of one start."""
-    # Not process_iter: it caches processes, and can take a reused id for the old process once.
-    everybody = (_process(pid) for pid in psutil.pids())
-    return [process for process in everybody if process and _is_ours(process, record)]
 
 
 def _wait(processes: list[psutil.Process], *, timeout_s: float) -> None:

@@ -13,7 +13,7 @@ import httpx
 from tally.spark.jars import JarList
 from tally_local.stack.home import Layout
 from tally_local.stack.ports import LOOPBACK
-from tally_local.stack.processes import Command, Record
+from tally_local.stack.processes import Command
 
 SERVERS: Final = JarList(
     resources.files("tally_local.stack"),
@@ -88,7 +88,7 @@ class Server(ABC):
         """
 
     @abstractmethod
-    def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:
+    def is_ready(self, ports: Mapping[str, int]) -> bool:
         """Whether it is ready; may be called while it starts."""
 
     @classmethod

@@ -19,7 +19,7 @@ from tally.spark.connect_server import end, stop_on_signals
 from tally.spark.jars import spark_home
 from tally.spark.java import JAVA_ENVIRONMENT
 from tally_local.stack.ports import LOOPBACK
-from tally_local.stack.processes import Command, Record
+from tally_local.stack.processes import Command
 from tally_local.stack.server import Part, Server, page_of
 
 WORKERS: Final = ("127.0.0.2", "127.0.0.3")
@@ -62,7 +62,7 @@ class SparkCluster(Server):
         own = (str(ports["cluster"]), str(ports["cluster-web"]), str(self.folder))
         return Command(argv=(*program, *own), cwd=self.folder, env=dict(os.environ))
 
-    def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:  # noqa: ARG002
+    def is_ready(self, ports: Mapping[str, int]) -> bool:
         """Whether all workers have registered with the master."""
         page = page_of(f"http://{LOOPBACK}:{ports['cluster-web']}/json/")
         if page is None:

@@ -17,7 +17,7 @@ from tally.spark.connect_server import (
 from tally.spark.jars import CONNECTOR
 from tally_local.stack.home import Credentials
 from tally_local.stack.ports import LOOPBACK
-from tally_local.stack.processes import Command, Record
+from tally_local.stack.processes import Command
 from tally_local.stack.server import Part, Server
 from tally_local.stack.spark_cluster import CONF
 
@@ -74,7 +74,7 @@ class SparkServer(Server):
             },
         )
 
-    def is_ready(self, ports: Mapping[str, int], start: Record) -> bool:  # noqa: ARG002
+    def is_ready(self, ports: Mapping[str, int]) -> bool:
         """Whether it answers; nobody else listens on a port that was just free."""
         return answers(ports["spark"])
 

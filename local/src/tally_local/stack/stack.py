@@ -18,7 +18,7 @@ from tally_local.stack.lock import held
 from tally_local.stack.mysql_program import install_program
 from tally_local.stack.mysql_server import MySQLServer
 from tally_local.stack.ports import Ports, is_free
-from tally_local.stack.processes import Processes, Record
+from tally_local.stack.processes import Processes
 from tally_local.stack.server import SERVERS, Part, PartState, PartStatus, Server
 from tally_local.stack.spark_cluster import SparkCluster
 from tally_local.stack.spark_server import SparkServer
@@ -102,10 +102,12 @@ class Stack:
             if Part.CLUSTER in parts and not self._runs(Part.CLUSTER) and self._down(Part.SPARK):
                 parts = (*parts, Part.SPARK)  # to count on the cluster from now on
             # One after the other: where Spark counts depends on whether the cluster was started.
-            servers = (self._server(part) for part in ALL_PARTS if part in parts)
-            starts = [(server, self._running(server) or self._start(server)) for server in servers]
-            for server, start in starts:
-                self._wait_until_ready(server, start)
+            wanted = [part for part in ALL_PARTS if part in parts]
+            for part in wanted:
+                if not self._runs(part):
+                    self._start(self._server(part))
+            for part in wanted:
+                self._wait_until_ready(self._server(part))
         return [status for status in self.status() if status.part in parts]
 
     def down(self, parts: Sequence[Part] = ALL_PARTS) -> list[Part]:
@@ -179,9 +181,6 @@ class Stack:
             return AirflowServer(layout=self.layout, options=self._airflow_options)
         return (KafkaServer if part is Part.KAFKA else SparkCluster)(layout=self.layout)
 
-    def _running(self, server: Server) -> Record | None:
-        return self.processes.record(server.part) if self._runs(server.part) else None
-
     def _has_cluster(self) -> bool:
         """Whether the cluster was started, and not stopped since."""
         return self.processes.record(Part.CLUSTER) is not None
@@ -189,10 +188,10 @@ class Stack:
     def _runs(self, part: Part) -> bool:
         return self.processes.main_process(part) is not None
 
-    def _wait_until_ready(self, server: Server, start: Record) -> None:
+    def _wait_until_ready(self, server: Server) -> None:
         """Wait; a server that has lost a port to another process is started again."""
         tries, deadline = 1, time.monotonic() + server.start_timeout_s
-        while not server.is_ready(ports := self._ports.remembered(), start):
+        while not server.is_ready(ports := self._ports.remembered()):
             if time.monotonic() > deadline:
                 what = f"was not ready after {server.start_timeout_s:.0f} s"
                 raise self._crash(server.part, what)
@@ -201,11 +200,11 @@ class Stack:
                 if tries == PORT_TRIES or all(is_free(ports[name]) for name in server.ports):
                     raise self._crash(server.part, "ended while it started")
                 tries, deadline = tries + 1, time.monotonic() + server.start_timeout_s
-                start = self._start(server)
+                self._start(server)
             time.sleep(POLL_S)
         self._announce(f"{server.part}: ready at {server.address(ports)}")
 
-    def _start(self, server: Server) -> Record:
+    def _start(self, server: Server) -> None:
         self.processes.stop(server.part, timeout_s=server.stop_timeout_s)  # left by a crash
         before = self._ports.remembered()
         ports = self._ports.choose(server.ports)
@@ -219,7 +218,7 @@ class Stack:
         (self.layout.home / server.part).mkdir(mode=0o700, exist_ok=True)
         command = server.prepare(ports)
         self._write_addresses(server.part)
-        return self.processes.start(server.part, command)
+        self.processes.start(server.part, command)
 
     def _down(self, part: Part) -> bool:
         if self._runs(part):
