@@ -153,6 +153,10 @@ def test_a_batch_that_was_replanned_by_a_driver_that_died_is_followed(world: Wor
     world.execute("update replay set run_id = 'another' where pipeline = %s", [world.name])
     with pytest.raises(AirflowFailException, match="restored to an older state"):
         run.run("outcome")
+    # A run that was cleared may be refused where it was recorded before.
+    run.xcoms["preview", "preview"] = {"refused": "no such pipeline"}
+    with pytest.raises(AirflowFailException, match="no replay was recorded"):
+        run.run("outcome")
 
 
 def test_what_cannot_be_done_is_red_in_the_first_task(

@@ -174,6 +174,13 @@ def test_the_doctor_finds_a_compacted_topic_and_a_user_of_the_console_who_may_wr
     rights = checks["console.rights"]
     assert rights["health"] == "fail"
     assert rights["next_step"] == "check console.user, its password and its grants"
+    # Also where another server does not answer.
+    for key, value in {"HOST": "127.0.0.1", "PORT": "1", "USER": "any", "DATABASE": "kept"}.items():
+        monkeypatch.setenv(f"TALLY_RESULTS__{key}", value)
+    world.configure(offsets="sparse", delivery="rows")
+    checks = examined(tally)
+    assert checks["results.reachable"]["health"] == "fail"
+    assert checks["console.rights"] == rights
 
 
 def test_the_doctor_finds_stopped_servers(tally: Call, monkeypatch: pytest.MonkeyPatch) -> None:

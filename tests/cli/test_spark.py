@@ -102,6 +102,11 @@ def test_what_no_format_understands_is_shown(tally: Call, world: World, tmp_path
     text = tally("format", "try", str(file)).stdout
     assert "JSON with the keys when, how bad; name those of time and level" in text
     assert f"tally format try {file} --field time=when --field level=… --time-format" in text
+    file.write_text("2017-07-30 14:09:08 ERROR [a1]\n", encoding="utf-8")
+    group = r"(?<time>\S+ \S+) (?<level>\w+) \[(?<key>\w+)\]"  # named like what Kafka has
+    words = ("--pattern", group, "--time-format", "yyyy-MM-dd HH:mm:ss", "--json")
+    (trial,) = tally("format", "try", str(file), *words).document["trials"]
+    assert trial["examples"][0]["fields"] == {"level": "ERROR", "key": "a1"}
     line = '2017-07-30 14:09:08.123 UTC [1234] ERROR:  relation "cart" does not exist\n'
     file.write_text(line * 5, encoding="utf-8")
     best, *others = tally("format", "try", str(file), "--json").document["trials"]

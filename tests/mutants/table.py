@@ -261,8 +261,8 @@ MUTANTS: Final = (
     Mutant(
         guard="a partition that Spark cannot read holds up no other",
         where="tally.counting.batch:_count",
-        before="        if len(todo) > 1:",
-        after="        if not todo:",
+        before="            if len(todo) > 1:",
+        after="            if not todo:",
         tests=(f"{DELIVERIES}::test_a_partition_that_spark_cannot_read_holds_up_no_other",),
     ),
     Mutant(
@@ -274,8 +274,8 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="a partition that fails ends its attempt",
-        where="tally.counting.batch:_count",
-        before="            _end_attempt(ctx, batch, outcome)\n",
+        where="tally.counting.batch:_outcome",
+        before="        _end_attempt(ctx, batch, outcome)\n",
         after="",
         tests=(f"{DELIVERIES}::test_a_partition_that_fails_keeps_no_other_from_its_commit",),
     ),

@@ -186,11 +186,11 @@ class TallyReplayOutcomeOperator(policies.TallyOperator):
 
         ti = context["ti"]
         replay_id = ti.xcom_pull(task_ids=REQUEST, key=REPLAY_KEY)
-        if replay_id is None:
-            raise policies.final("no replay was recorded; see the task before")
-        digest = str(ti.xcom_pull(task_ids=PREVIEW, key=SHOWN_KEY)["digest"])
+        shown = ti.xcom_pull(task_ids=PREVIEW, key=SHOWN_KEY)
+        if replay_id is None or "digest" not in shown:  # cleared, and refused since
+            raise policies.final("no replay was recorded; see the tasks before")
         ctx = self.open_context(_requester(context))
-        recorded = find_requested(ctx, self.pipeline, digest)
+        recorded = find_requested(ctx, self.pipeline, str(shown["digest"]))
         if recorded is None or recorded.replay_id != int(replay_id):
             raise policies.final(
                 f"the ledger has no replay {replay_id} of this run: it was restored to an "

@@ -25,7 +25,6 @@ from tally.replay import run as use_case
 from tally.replay.preview import Preview, preview
 from tally.views import ErrorView, view_of
 
-OPEN_REPLAYS_LOOKED_FOR = 100
 HELP: Final = "tally replay --help"
 RANGES_SHOWN: Final = 3
 ROWS_SHOWN: Final = 50
@@ -165,12 +164,11 @@ def _start(
 
 def _mention_open(app: App, name: str) -> None:
     """Name an open replay: a repeated request usually means to resume an interrupted one."""
-    for one in use_case.list_replays(app.context, name, limit=OPEN_REPLAYS_LOOKED_FOR).replays:
-        if one.state is ReplayState.OPEN:
-            app.out.note(
-                f"replay {one.replay_id} is open, {_progress(one)}: "
-                f"tally replay --resume {one.replay_id}"
-            )
+    for one in use_case.open_replays(app.context, name):
+        app.out.note(
+            f"replay {one.replay_id} is open, {_progress(one)}: "
+            f"tally replay --resume {one.replay_id}"
+        )
 
 
 def _resume(app: App, replay_id: int, *, dry_run: bool) -> None:

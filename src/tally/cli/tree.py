@@ -118,7 +118,8 @@ class TallyGroup(Group):
         def work() -> Any:
             try:
                 # As click's own main does, which would end a closed pipe with exit code 1.
-                with terminable(), self.make_context(prog_name or "tally", words, **extra) as ctx:
+                given = [*words]  # which click empties
+                with terminable(), self.make_context(prog_name or "tally", given, **extra) as ctx:
                     return self.invoke(ctx)
             except KeyboardInterrupt:
                 click.echo(err=True)  # after the terminal's ^C

@@ -85,29 +85,31 @@ def run_planned(ctx: Context, batch_ids: Sequence[int]) -> Outcomes:
 def _count(ctx: Context, pipeline: Pipeline, todo: Sequence[model.Batch], begun: float) -> Outcomes:
     """Count claimed batches in one job, or each in one of its own."""
     try:
-        found = _count_in_one_job(ctx, pipeline, todo)
-    except errors.OperatorError as error:
-        if len(todo) > 1:  # it may be of one partition alone
-            return _count_alone(ctx, pipeline, todo, begun)
-        found = [(todo[0], error)]
+        try:
+            found = _count_in_one_job(ctx, pipeline, todo)
+        except errors.OperatorError as error:
+            if len(todo) > 1:  # it may be of one partition alone
+                return _count_alone(ctx, pipeline, todo, begun)
+            found = [(todo[0], error)]
+        return {b.batch_id: _outcome(ctx, b, outcome, begun) for b, outcome in found}
     except BaseException:
         for batch in todo:
             _release(ctx, batch)
         raise
-    outcomes: Outcomes = {}
-    for batch, outcome in found:
-        seconds = ctx.clock.monotonic() - begun
-        totals = _committed(ctx, batch) if isinstance(outcome, TallyError) else outcome
-        if totals is not None:
-            outcomes[batch.batch_id] = Ran.of(batch, totals, seconds)
-        elif isinstance(outcome, TallyError):
-            _end_attempt(ctx, batch, outcome)
-            outcomes[batch.batch_id] = outcome
-        else:  # by another attempt
-            with ctx.database.transaction(read_only=True) as tx:
-                by_another = batches.find_batch(tx, batch.batch_id)
-            outcomes[batch.batch_id] = Ran.of(by_another, None, seconds)
-    return outcomes
+
+
+def _outcome(ctx: Context, batch: model.Batch, outcome: Any, begun: float) -> Ran | TallyError:
+    """What has become of a batch, from its totals, or the error of its task."""
+    seconds = ctx.clock.monotonic() - begun
+    totals = _committed(ctx, batch) if isinstance(outcome, TallyError) else outcome
+    if totals is not None:
+        return Ran.of(batch, totals, seconds)
+    if isinstance(outcome, TallyError):
+        _end_attempt(ctx, batch, outcome)
+        return outcome
+    with ctx.database.transaction(read_only=True) as tx:
+        by_another = batches.find_batch(tx, batch.batch_id)
+    return Ran.of(by_another, None, seconds)
 
 
 def _count_in_one_job(

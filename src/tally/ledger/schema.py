@@ -124,12 +124,14 @@ def read_shapes(tx: Transaction, tables: Sequence[str]) -> dict[str, Shape]:
     exact = "utf8mb4_nopad_bin" if is_mariadb(tx.scalar("select version()")) else "utf8mb4_0900_bin"
     for table, engine in engines.items():
         shapes[table] = Shape(engine=engine or "", columns={}, unique={}, exact=exact)
+    # A table may come or go between these queries.
     for row in rows:
-        shapes[row["of_table"]].columns[row["name"]] = record(Column, row)
+        if (shape := shapes.get(row["of_table"])) is not None:
+            shape.columns[row["name"]] = record(Column, row)
     for row in parts:
-        unique = shapes[row["of_table"]].unique
-        unique[row["name"]] = (*unique.get(row["name"], ()), row["part"])
-    return shapes
+        if (shape := shapes.get(row["of_table"])) is not None:
+            shape.unique[row["name"]] = (*shape.unique.get(row["name"], ()), row["part"])
+    return {table: shape for table, shape in shapes.items() if shape.columns}
 
 
 def why_no_counts(shape: Shape, first: Sequence[str]) -> str:

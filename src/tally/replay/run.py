@@ -180,6 +180,12 @@ def _check_not_open(
             )
 
 
+def open_replays(ctx: Context, pipeline: str) -> list[ReplayRecord]:
+    """The pipeline's open replays, newest first."""
+    with ctx.database.transaction(read_only=True) as tx:
+        return replays.open_replays(tx, pipeline)
+
+
 def list_replays(ctx: Context, pipeline: str, *, limit: int) -> ReplaysView:
     """The pipeline's replays, newest first.
 

@@ -84,8 +84,8 @@ def name_sources(settings: Settings, config: Path, error: TallyError) -> None:
             section, name = key.split(".")
             value = getattr(getattr(settings, section), name)
             found.append(f"{key} comes from {_source((section, name), value, known)}")
-        error.next_step += f"; {', '.join(found)}"
-        error.credentials = ()
+        if (origins := f"; {', '.join(found)}") not in error.next_step:
+            error.next_step += origins
 
 
 def _leaves(settings: Settings, pipelines: Sequence[str]) -> Iterator[tuple[_Path, Any]]:

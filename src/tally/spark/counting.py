@@ -229,6 +229,7 @@ def try_format(
     names = line_format.fields
     frame = session.createDataFrame(list(lines), "value binary, timestamp timestamp")
     line = read_line(trial.model_copy(update={"levels": some_level, "labels": names}))
+    line.record = {}  # a field of the line may have such a name
     columns = [line.well_formed_minute, *line.labels_where(line.well_formed)]
     # For few lines it takes less time to evaluate expressions without compiling them.
     with read_errors(()), session_conf(session, _INTERPRETED):

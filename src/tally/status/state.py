@@ -318,7 +318,7 @@ def _why_unprepared(tx: Transaction, pipeline: Pipeline) -> ErrorView | None:
     try:
         own = tables.tables_to_read(tx, pipeline)
         check_lines(tx, own, pipeline)
-        tables.check_there(tx, own, pipeline.name)
+        tables.check_listed(tx, own, pipeline.name)
         tables.check_tables(tx, own, pipeline)
     except (ConfigError, SchemaError) as error:
         return ErrorView.of(error)

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from tally.config.loading import load_settings
-from tally.set_up.configuration import HIDDEN, effective
+from tally.each import is_down
+from tally.errors import AccessDeniedError
+from tally.set_up.configuration import HIDDEN, effective, name_sources
 
 HUSH = "not for the screen"
 
@@ -77,3 +79,16 @@ def test_no_other_pipelines_are_shown(config: Path, monkeypatch: pytest.MonkeyPa
     assert {key.split(".")[1] for key in found if key.startswith("pipelines.")} == {"second"}
     view = effective(load_settings(config), config, ["second", "third"])
     assert list(view.disabled) == ["third"]
+
+
+def test_a_refused_login_is_explained_once_and_stays_one(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several pipelines the next ones are spared the same question."""
+    monkeypatch.setenv("TALLY_MYSQL__PASSWORD", "secret")
+    error = AccessDeniedError("refused", next_step="check it")
+    error.credentials = ("mysql.password",)
+    for _ in range(2):
+        name_sources(load_settings(config), config, error)
+    assert error.next_step == "check it; mysql.password comes from TALLY_MYSQL__PASSWORD"
+    assert is_down(error)

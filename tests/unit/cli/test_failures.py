@@ -123,6 +123,7 @@ def test_with_json_a_wrong_command_line_is_one_document_too() -> None:
         (["status", "--json", "--wdie"], "No such option '--wdie'", "tally status --help"),
         (["show", "--json"], "Missing argument 'BATCH'", "tally show --help"),
         (["stauts", "--json"], "did you mean status?", "tally --help"),
+        (["--json", "status"], "No such option '--json'", "tally --help"),
     ):
         result = CliRunner().invoke(cli, words, prog_name="tally")
         assert result.exit_code == EXIT_USAGE

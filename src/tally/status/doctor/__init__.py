@@ -50,10 +50,16 @@ def _examine_all(
 ) -> Iterator[Diagnosis]:
     ctx, pipelines = open_context(settings), sorted(settings.pipelines)
     failed: set[str] = set()
-    for checks in (servers.check_database(ctx, config), servers.check_broker(ctx, config)):
+
+    def made(checks: Iterator[Diagnosis]) -> Iterator[Diagnosis]:
         for found in diagnosis.until_failed(checks):
-            failed |= {found.check} if found.health is Health.FAIL else set()
+            failed.update({found.check} if found.health is Health.FAIL else ())
             yield found
+
+    yield from made(servers.check_database(ctx, config))
+    if not NEEDED & failed:
+        yield from made(servers.check_console(settings))
+    yield from made(servers.check_broker(ctx, config))
     yield from machine.check_engine(settings)
     around = UNKNOWN
     if is_configured({**os.environ, **airflow}):

@@ -62,7 +62,7 @@ _COLUMNS: Final = re.compile(r"\s*\([^)]*\)")
 
 
 def check_database(ctx: Context, config: Path) -> Iterator[Diagnosis]:
-    """All checks of the server, its settings, the tables, the grants, and the console's user."""
+    """All checks of the server, its settings, the tables and the grants."""
     settings, explain = ctx.settings, partial(name_sources, ctx.settings, config)
     facts = asked("mysql.reachable", lambda: server_facts(ctx.database), _START, explain)
     yield ok("mysql.reachable", _address(settings.mysql))
@@ -99,7 +99,6 @@ def check_database(ctx: Context, config: Path) -> Iterator[Diagnosis]:
                 f"`{mysql.database}`.* to it",
                 "what is needed on every table (tried)",
             )
-    yield check_console(settings)
 
 
 def _address(mysql: MySQLSettings) -> str:
@@ -170,18 +169,19 @@ def check_packet(allowed: int, dead_letter_max_bytes: int) -> Diagnosis:
     )
 
 
-def check_console(settings: Settings) -> Diagnosis:
+def check_console(settings: Settings) -> Iterator[Diagnosis]:
     """Whether the console's user can read the ledger, and whether it could change something."""
     user = settings.console.user
     if user is None:
-        return skip(CONSOLE, "[console] names no user; Airflow's connection tally_console may")
+        yield skip(CONSOLE, "[console] names no user; Airflow's connection tally_console may")
+        return
 
     def read() -> list[str]:
         with console_context(settings, ConnectionPool()).database.transaction(read_only=True) as tx:
             return grants(tx)
 
     further = "; ".join(sorted(set(changing(asked(CONSOLE, read)))))
-    return judged(
+    yield judged(
         CONSOLE,
         further and f"{user} may do more than read: {further}",
         f"revoke all privileges, grant option from '{user}'@…, then: grant select on "
