@@ -1,5 +1,6 @@
 """Planners, runners and operators on one pipeline: at once, stopped, and under a jumping clock."""
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -10,15 +11,21 @@ import pytest
 
 from tally.counting.outcomes import Ran
 from tally.counting.plan import Planned
-from tally.errors import DataLossError, FencedError, RecordsMissingError
+from tally.errors import (
+    DataLossError,
+    FencedError,
+    RecordsMissingError,
+    TransactionRetryError,
+)
 from tally.ledger import positions
 from tally.ledger.decisions import AdoptionView, adopt_topic, find_losses, starts_of
 from tally.maintenance.prune import prune
+from tally.model import KafkaSnapshot
 from tally.mysql.transactions import Transaction
 from tally.planning.blocks import BlockReason
-from tests.fakes import ManualClock
+from tests.fakes import DisturbedKafka, ManualClock
 from tests.minute import steps
-from tests.minute.steps import AT, ERROR
+from tests.minute.steps import AT, AT_LATER, ERROR, LATER
 from tests.minute.test_commit import assert_untouched, claimed, commit, planned, result
 from tests.minute.test_losses import leave_a_hole
 from tests.waiting import wait_until
@@ -230,3 +237,57 @@ def test_a_clock_that_jumps_backwards_under_an_attempt_takes_nothing_from_it(
     assert clocked.plan().resumed
     assert commit(clocked, batch, result(batch))
     assert steps.audited(clocked) == {AT: 6}
+
+
+def overtaken_by(world: World, act: Callable[[], object], times: int = 1) -> World:
+    """The same pipeline; something happens between Kafka's answer and the planner's lock."""
+
+    def after(snapshot: KafkaSnapshot) -> KafkaSnapshot:
+        act()
+        return snapshot
+
+    return world.through(kafka=DisturbedKafka(world.context().kafka, alter=after, times=times))
+
+
+def test_what_was_counted_since_kafka_was_asked_is_no_truncation(world: World) -> None:
+    """Each answer is older than the ledger: that is an error that passes, and no loss."""
+    steps.count(world, [ERROR] * 2)
+
+    def a_minute() -> None:
+        steps.count(world, [ERROR])
+
+    with pytest.raises(TransactionRetryError, match="has changed each time"):
+        overtaken_by(world, a_minute, times=3).plan()
+    assert overtaken_by(world, a_minute, times=2).plan().blocks == ()
+    assert steps.losses(world) == []
+
+
+def test_a_topic_that_is_new_after_a_restore_begins_where_it_is_configured(world: World) -> None:
+    """Where a plan had asked Kafka as for a known one."""
+    world.configure(start="latest")
+    world.produce([ERROR] * 4)
+    world.plan()
+    of = "join topic_incarnation i using (incarnation_id) where i.pipeline = %s"
+
+    def restored() -> None:
+        world.execute(f"delete o from partition_offset o {of}", (world.name,))
+        world.execute("delete from topic_incarnation where pipeline = %s", (world.name,))
+
+    assert overtaken_by(world, restored).plan().batches == ()
+    assert world.offsets()[0] == (4, 4)
+
+
+def test_a_batch_of_a_retired_generation_holds_up_no_other_topic(world: World) -> None:
+    """Kafka still has that generation: as where a change of clusters was undone."""
+    other = f"{world.topic}_b"
+    world.create_topic(1, other)
+    world.configure(topics=[world.topic, other])
+    world.produce([ERROR] * 5)
+    world.produce([LATER] * 3, topic=other)
+    world.planned()
+    adopt(world, "another generation", "a cluster", {0: 0, 1: 0})
+    planned = world.plan()
+    assert "another generation of the topic was adopted" in planned.abandoned[0]
+    (batch_id,) = planned.batch_ids
+    world.run(batch_id)
+    assert world.counts() == {AT_LATER: 3}

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -168,3 +169,21 @@ def test_a_new_topic_whose_start_has_not_come_leaves_the_others_alone(world: Wor
     assert steps.reasons(world.plan()) == [(None, BlockReason.START_IN_FUTURE)]
     assert world.run(world.planned().batch_id).committed
     assert world.counts() == {AT: 5}
+
+
+def test_a_loss_of_another_partition_with_the_same_number_is_not_decided(world: World) -> None:
+    """After a restore numbers are handed out again."""
+    world.plan()
+    for number in (0, 1):
+        world.produce([ERROR] * 4, number)
+        world.delete_records(number, 2)
+    world.plan()
+    with world.database.transaction(read_only=True) as tx:
+        (first, second) = find_losses(tx, world.name, only_open=True)
+    for other in (
+        replace(first, range=second.range),
+        replace(first, detected_at=first.detected_at - timedelta(seconds=1)),
+    ):
+        with world.database.transaction() as tx, pytest.raises(UsageError, match="any more"):
+            decide_losses(tx, world.name, [other], accept=True, by="me", reason="a test")
+    assert [loss[-1] for loss in steps.losses(world)] == ["open", "open"]

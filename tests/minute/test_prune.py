@@ -201,3 +201,18 @@ def test_abandoned_ranges_are_forgotten_once_they_are_counted(world: World) -> N
     assert segments(world) == [(0, 3, "live"), (3, 5, "abandoned")]
     assert ran is not None
     assert [batch["batch_id"] for batch in world.batches()] == [ran.batch_id, last]
+
+
+def test_what_an_open_replay_has_given_up_is_not_forgotten(world: World) -> None:
+    """Else it would end as done, with its last batch."""
+    steps.count(world, [ERROR] * 3, [ERROR] * 3)
+    world.configure(levels=["WARN"], max_records_per_partition=3)
+    asked = world.ask_replay()
+    given_up, left = asked.batch_ids
+    steps.abandoned(world, given_up)
+    pruned(world)
+    world.run(left)
+    assert world.counts() == {AT: 3}
+    assert [r["state"] for r in world.replays()] == ["cancelled"]
+    pruned(world)
+    assert [b for b in world.batches() if b["batch_id"] == given_up] == []

@@ -16,6 +16,7 @@ from tally.context import Patience
 from tally.counting.outcomes import Ran
 from tally.counting.replan import replan_batch
 from tally.counting.run import run_batches
+from tally.maintenance.decisions import adopt, preview_adoption
 from tally.model import OffsetRange
 from tally.mysql.connection import connect
 from tally.mysql.transactions import Connection
@@ -459,3 +460,35 @@ def test_a_reader_never_sees_half_a_replay(world: World) -> None:
     assert 1440 in seen
     assert seen <= {1440, 2880}
     assert sum(world.counts().values()) == 2880
+
+
+def test_a_preview_of_another_generation_is_not_carried_out(world: World) -> None:
+    """The same offsets, never counted either: they are other records."""
+    world.configure(start="latest")
+    world.produce([ERROR] * 4)
+    world.plan()
+    steps.count(world, [ERROR])
+    shown = preview(world, asked(world, (0, 4)))
+    assert shown.never_counted == 4
+    world.delete_topic()
+    world.create_topic(2)
+    world.produce([LATER] * 6)
+    ctx = world.context()
+    offered = preview_adoption(ctx, world.name, world.topic, start="latest", reason="a test")
+    adopt(ctx, offered, reason="a test")
+    with pytest.raises(errors.PreviewOutdatedError):
+        recorded(world.context(), shown)
+    run(world, world.ask_replay(asked(world, (0, 4))).replay_id)
+    assert world.counts() == {AT: 1, AT_LATER: 4}
+
+
+def test_a_batch_of_offsets_that_were_truncated_since_waits_for_the_operator(world: World) -> None:
+    """Planned before a plan has found it; by then Kafka may have other records there."""
+    steps.count(world, [ERROR] * 5)
+    replay_id = world.ask_replay().replay_id
+    add_loss(world, 0, 3, 5, "truncated", "open")
+    with pytest.raises(errors.DataLossError, match=r"\[3, 5\) was truncated.*no operator"):
+        run(world, replay_id)
+    steps.accept(world)
+    assert run(world, replay_id)
+    assert world.counts() == {AT: 5}

@@ -6,6 +6,7 @@ Only the counts are made up: the commit takes real locks and writes real rows.
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from threading import Event
 
@@ -19,8 +20,11 @@ from tally.errors import DataLossError, MySQLUnavailableError, OutcomeUnknownErr
 from tally.ledger import batches
 from tally.ledger.positions import first_whole, tiles_of
 from tally.ledger.replays import standing_for
+from tally.maintenance.prune import prune
 from tally.model import Batch, OffsetRange
 from tally.planning.replay_request import RangesAsked, Request
+from tally.reading.counts import counts
+from tally.replay.run import replay_outcome, run_replay
 from tests.minute.steps import AT, ERROR, at_once, audited, count, disturbed
 from tests.minute.test_commit import claimed, commit, count_one, cut_at, planned, result
 from tests.minute.test_replay import add_loss, asked
@@ -219,3 +223,31 @@ def test_a_batch_that_was_replanned_is_counted_by_its_own_replacement(thirds: Wo
         assert standing_for(tx, first) == [instead_of_first]
         assert standing_for(tx, second) == [instead_of_second]
         assert standing_for(tx, third) == [third]
+
+
+def test_counts_have_the_rules_by_which_they_were_counted(world: World) -> None:
+    """Not those of a replay that was committed while they were read."""
+    count(world, [ERROR] * 3, ["2017-07-30 14:09:08 WARN x"])
+    world.configure(levels=["WARN"])
+    replay_id = world.ask_replay().replay_id
+
+    def replayed() -> None:
+        list(run_replay(world.context(world.reader), replay_id))
+
+    beside = disturbed(world, "format_fingerprint", replayed)
+    (row,) = counts(beside.context(), world.name).minutes
+    assert (row.log_count, row.rule) == (3, "other")
+    assert world.counts() == {AT: 1}
+
+
+def test_the_changes_of_a_replay_are_known_whole_or_not_at_all(world: World) -> None:
+    """A prune while they are added up takes none of them away."""
+    count(world, [ERROR] * 3, ["2017-07-30 14:09:08 WARN x"])
+    world.configure(levels=["WARN"])
+    replay_id = world.ask_replay().replay_id
+    list(run_replay(world.context(world.reader), replay_id))
+    before = replay_outcome(world.context(), replay_id)
+    world.delete_records(0, 4)
+    beside = disturbed(world, "greatest", lambda: prune(world.context(), world.name, timedelta()))
+    assert replay_outcome(beside.context(), replay_id).changes == before.changes
+    assert replay_outcome(world.context(), replay_id).changes is None

@@ -81,8 +81,8 @@ MUTANTS: Final = (
     Mutant(
         guard="an answer that would block is asked for again",
         where="tally.counting.plan:_plan",
-        before="    if (found.doubtful or any(causes.values())) and not believe:",
-        after="    if plan is None:",
+        before="    if is_restored or (is_doubtful and not is_believed):",
+        after="    if is_restored:",
         tests=(f"{PLAN}::test_old_metadata_is_asked_for_again_before_it_is_believed",),
     ),
     Mutant(
@@ -117,8 +117,8 @@ MUTANTS: Final = (
         also=(
             (
                 "tally.ledger.decisions:decide_losses",
-                "loss.decided_at),\n",
-                "1, 1),\n",
+                "(loss.decided_at, loss.range",
+                "(1, 1, loss.range",
             ),
         ),
     ),
@@ -132,9 +132,32 @@ MUTANTS: Final = (
     Mutant(
         guard="what was planned and abandoned is lost by an adoption, also after a prune",
         where="tally.ledger.folding:forget_history",
-        before=" and s.until_offset <= o.next_offset limit",
-        after=" limit",
+        before=" and s.until_offset <= o.next_offset and",
+        after=" and",
         tests=(f"{CONCURRENCY}::test_what_prune_forgets_is_still_lost_by_an_adoption",),
+    ),
+    Mutant(
+        guard="an answer of Kafka that the ledger has overtaken shows no truncation",
+        where="tally.counting.plan:_plan",
+        before="believe and known == asked.known",
+        after="believe",
+        tests=(f"{CONCURRENCY}::test_what_was_counted_since_kafka_was_asked_is_no_truncation",),
+    ),
+    Mutant(
+        guard="a topic that is new since Kafka was asked begins where it is configured",
+        where="tally.counting.plan:_plan",
+        before="if is_restored or (is_doubtful",
+        after="if (is_doubtful",
+        tests=(
+            f"{CONCURRENCY}::test_a_topic_that_is_new_after_a_restore_begins_where_it_is_configured",
+        ),
+    ),
+    Mutant(
+        guard="a batch of a retired generation is abandoned",
+        where="tally.planning.ingest:offset_conflicts",
+        before="if topic is not None and not segment.is_same(topic):",
+        after="if topic is None and segment.is_same(topic):",
+        tests=(f"{CONCURRENCY}::test_a_batch_of_a_retired_generation_holds_up_no_other_topic",),
     ),
     # --- reading
     Mutant(
@@ -721,7 +744,51 @@ MUTANTS: Final = (
         after="where pipeline = %s and run_id = %s",
         tests=(f"{REPLAY_DAG}::test_runs_whose_ids_differ_in_case_are_two",),
     ),
+    Mutant(
+        guard="a replay reads the generation that was shown",
+        where="tally.replay.preview:plan_digest",
+        before=", *plan.generations]",
+        after="]",
+        tests=(f"{REPLAY}::test_a_preview_of_another_generation_is_not_carried_out",),
+    ),
+    Mutant(
+        guard="a replay replaces nothing of a truncation that is not decided",
+        where="tally.ledger.commit:supersede",
+        before="    _check_decided(tx, batch)\n",
+        after="",
+        tests=(
+            f"{REPLAY}::test_a_batch_of_offsets_that_were_truncated_since_waits_for_the_operator",
+        ),
+    ),
+    Mutant(
+        guard="a loss is that of the partition that was shown",
+        where="tally.ledger.decisions:decide_losses",
+        before="and decided_at <=> %s and partition_id = %s",
+        after="and decided_at <=> %s and partition_id >= least(%s, 0)",
+        tests=(f"{LOSSES}::test_a_loss_of_another_partition_with_the_same_number_is_not_decided",),
+    ),
+    Mutant(
+        guard="counts and their rules are of one moment",
+        where="tally.reading.counts:counts",
+        before='isolation="repeatable read", ',
+        after="",
+        tests=(f"{RACES}::test_counts_have_the_rules_by_which_they_were_counted",),
+    ),
+    Mutant(
+        guard="the changes of a replay are of one moment",
+        where="tally.replay.run:replay_outcome",
+        before='isolation="repeatable read", ',
+        after="",
+        tests=(f"{RACES}::test_the_changes_of_a_replay_are_known_whole_or_not_at_all",),
+    ),
     # --- pruning and proving
+    Mutant(
+        guard="what an open replay has given up is kept",
+        where="tally.ledger.folding:forget_history",
+        before=" and {_NOT_AWAITED.format('s')}",
+        after="",
+        tests=(f"{PRUNE}::test_what_an_open_replay_has_given_up_is_not_forgotten",),
+    ),
     Mutant(
         guard="prune leaves a topic that was created again alone",
         where="tally.maintenance.prune:prune",

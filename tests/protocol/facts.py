@@ -101,6 +101,11 @@ class Loss:
         return blocked, self.start if self.cause == "missing" else self.until
 
     @property
+    def is_truncation(self) -> bool:
+        """Whether other records may have its offsets by now."""
+        return (self.cause, self.state) == ("truncated", "open")
+
+    @property
     def is_tile(self) -> bool:
         """Whether its offsets are settled without being counted."""
         return (self.cause, self.state) == ("expired", "accepted")

@@ -23,6 +23,7 @@ GUARDS: Final = {
     "supersede once": "a replay replaces segments that are live, and no others",
     "alone": "no two live segments overlap, also below the start",
     "whole": "a replay replaces whole segments, each by all of its records",
+    "decided": "a replay replaces nothing of a truncation that nobody has decided about",
     "beginning": "counting begins at an offset that Kafka has answered",
     "one open": "a partition has at most one open minute batch, and none while a loss is open",
     "as seen": "a loss is accepted as it was seen, while the partition stands where it blocks it",
@@ -229,6 +230,8 @@ class Model:
                 )
             others = [old for old in f.live().values() if old.meets(s)]
             self.need("alone", not others, (s, others))
+            undecided = [lo for lo in f.losses if lo.is_truncation and s.meets(lo)]
+            self.need("decided", not undecided, (s, undecided))
             f.losses = [part for loss in f.losses for part in _counted_again(loss, s)]
 
     def obstacle(self, batch: int) -> str | None:
@@ -341,6 +344,8 @@ class Model:
             s = f.segments.pop(number)
             is_behind = s.state == "abandoned" and s.until <= f.positions[s.place][1]
             self.need("needed", is_behind or s.state == "superseded", s)
+            of_replay = f.replays.get(f.batches[s.batch].replay or 0)
+            self.need("needed", of_replay != "open", s)
         for n, s in f.segments.items():
             self.need("needed", s.superseded_by not in segments, s)
             f.segments[n] = replace(s, replaces=s.replaces - set(segments))

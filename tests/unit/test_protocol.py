@@ -158,6 +158,22 @@ def replay_erases_records(run: Run) -> None:
     run.recount(2, offsets=frozenset(range(9)))
 
 
+def truncated_segment_is_replaced(run: Run) -> None:
+    run.count(1)
+    run.ask(1, 2, 0, 10, 1)
+    run.do("find_loss", loss=Loss(PLACE, 5, 10, cause="truncated"))
+    run.recount(2)
+
+
+def prune_deletes_what_an_open_replay_has_given_up(run: Run) -> None:
+    run.count(1)
+    run.count(2, 10, 20)
+    run.ask(1, 3, 0, 10, 1)
+    run.ask(1, 4, 10, 20, 2)
+    run.do("abandon", batch=3)
+    run.do("forget", segments=[3], batches=[3])
+
+
 def counting_begins_too_late(run: Run) -> None:
     run.do("partition", place=(1, 1), start=5, begins={0, 7})
 
@@ -252,6 +268,7 @@ MUTANTS: list[tuple[str, set[str], Scenario]] = [
     ("alone", {"alone"}, two_backfills_below_the_start_overlap),
     ("whole", {"whole"}, half_of_a_segment_is_replaced),
     ("whole", {"whole"}, replay_erases_records),
+    ("decided", {"decided"}, truncated_segment_is_replaced),
     ("beginning", {"beginning"}, counting_begins_too_late),
     ("one open", {"one open"}, two_planners_plan_one_range),
     ("one open", {"one open"}, partition_is_planned_while_a_loss_is_open),
@@ -262,6 +279,7 @@ MUTANTS: list[tuple[str, set[str], Scenario]] = [
     ("out of reach", {"out of reach"}, prune_folds_what_kafka_holds),
     ("not awaited", {"not awaited"}, prune_folds_what_a_replay_replaces),
     ("needed", {"needed"}, prune_deletes_what_is_counted),
+    ("needed", {"needed"}, prune_deletes_what_an_open_replay_has_given_up),
     ("effect", {"effect"}, something_else_changes_the_result),
 ]
 

@@ -109,7 +109,7 @@ def batch_outcome(ctx: Context, batch_ids: Sequence[int]) -> BatchOutcome:
         FencedError: All were abandoned, and nothing counts all of their ranges in their place.
         MySQLUnavailableError: The server did not answer.
     """
-    with ctx.database.transaction(read_only=True) as tx:
+    with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         standing, abandoned = standing_for_all(tx, batch_ids)
         if not standing:
             raise next(iter(abandoned.values()))

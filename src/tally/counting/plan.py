@@ -12,7 +12,7 @@ from tally.config.names import mirror_group
 from tally.config.pipeline import Pipeline
 from tally.context import Context, Transaction
 from tally.deliveries.kept_lines import delivery_of
-from tally.errors import AccessDeniedError
+from tally.errors import AccessDeniedError, TransactionRetryError
 from tally.formatting import plural
 from tally.ledger import batches, positions, tables
 from tally.ledger.line_sets import ledger_id, record_rows_view
@@ -116,7 +116,8 @@ def plan(ctx: Context, name: str, *, dry_run: bool = False) -> Planned:
 
     Raises:
         UnknownPipelineError: No such pipeline is configured.
-        RetryableError: Kafka or MySQL did not answer; nothing was written.
+        RetryableError: Kafka or MySQL did not answer, or the ledger has changed each time while
+            Kafka was asked; nothing was written.
         ConfigError: The pipeline has counted into another table, or by another measure.
         OperatorError: The schema is not migrated, a label has no column yet, or access is denied.
     """
@@ -124,20 +125,31 @@ def plan(ctx: Context, name: str, *, dry_run: bool = False) -> Planned:
     if not dry_run:  # an earlier run may have been killed between its commit and this
         delivery_of(ctx, pipeline).show()
     for tries_left in reversed(range(ctx.patience.doubt_tries)):
-        snapshot, decide = _ask_kafka(ctx, pipeline)
-        work = partial(_plan, ctx, pipeline, snapshot, decide, not tries_left, dry_run)
+        asked = _ask_kafka(ctx, pipeline)
+        work = partial(_plan, ctx, pipeline, asked, not tries_left, dry_run)
         planned = ctx.database.run(work, dry_run=dry_run)
         if planned is not None:
             return planned
         ctx.clock.sleep(ctx.patience.doubt_pause_s)
-    raise AssertionError("unreachable: the last plan is believed")
+    raise TransactionRetryError(
+        f"pipeline {name}: the ledger has changed each time while Kafka was asked",
+        next_step=f"tally plan {name}",
+    )
 
 
-Decide = Callable[[Mapping[str, model.KnownTopic]], ingest.Plan]
-"""From the topics that the ledger knows, what the next batch reads."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """What Kafka has answered."""
+
+    known: Mapping[str, model.KnownTopic]
+    """The topics that the ledger knew before."""
+    kafka: model.KafkaSnapshot
+    """The answer."""
+    decide: Callable[[Mapping[str, model.KnownTopic]], ingest.Plan]
+    """From the topics that the ledger knows, what the next batch reads."""
 
 
-def _ask_kafka(ctx: Context, pipeline: Pipeline) -> tuple[model.KafkaSnapshot, Decide]:
+def _ask_kafka(ctx: Context, pipeline: Pipeline) -> _Asked:
     """Ask Kafka for everything, before the planning transaction takes its locks."""
     with ctx.database.transaction(read_only=True) as tx:
         known = positions.known_topics(tx, pipeline.name)
@@ -152,8 +164,12 @@ def _ask_kafka(ctx: Context, pipeline: Pipeline) -> tuple[model.KafkaSnapshot, D
     new = [topic for topic in pipeline.topics if topic not in known]
     starts = _starts(ctx, pipeline, snapshot, new) if new else {}
     counted_before = _counted_before(ctx, pipeline, new) if new else ()
-    return snapshot, lambda known: ingest.plan_ingest(
-        pipeline, known=known, kafka=snapshot, starts=starts, counted_before=counted_before
+    return _Asked(
+        known=known,
+        kafka=snapshot,
+        decide=lambda known: ingest.plan_ingest(
+            pipeline, known=known, kafka=snapshot, starts=starts, counted_before=counted_before
+        ),
     )
 
 
@@ -175,13 +191,14 @@ def _counted_before(ctx: Context, pipeline: Pipeline, new: Sequence[str]) -> fro
 def _plan(
     ctx: Context,
     pipeline: Pipeline,
-    snapshot: model.KafkaSnapshot,
-    decide: Decide,
+    asked: _Asked,
     believe: bool,
     dry_run: bool,
     tx: Transaction,
 ) -> Planned | None:
     """One planning transaction; None when Kafka's answer is doubtful and must be asked again.
+
+    An answer that the ledger has overtaken since is never believed where it is doubtful.
 
     It locks the open batches first. From then on no commit can move an offset of theirs, and others
     have none to move, so the positions that it reads next stay valid.
@@ -192,14 +209,17 @@ def _plan(
     record_rows_view(tx, own, pipeline)
     open_batches = batches.find_open_ingest(tx, pipeline.name, lock=True)
     known = positions.known_topics(tx, pipeline.name)
-    found = decide(known)
+    found = asked.decide(known)
     now = ctx.clock.now()
     causes = {
         b.batch_id: ingest.offset_conflicts(b.segments, known)
-        + ingest.unreadable(b.segments, snapshot, still_held=not _is_at_work(b, pipeline, now))
+        + ingest.unreadable(b.segments, asked.kafka, still_held=not _is_at_work(b, pipeline, now))
         for b in open_batches
     }
-    if (found.doubtful or any(causes.values())) and not believe:
+    is_doubtful = found.doubtful or any(causes.values())
+    is_believed = believe and known == asked.known  # what was counted since is not in the answer
+    is_restored = asked.known.keys() - known.keys()  # where it begins was not asked for
+    if is_restored or (is_doubtful and not is_believed):
         return None
 
     resumed = [b for b in open_batches if not causes[b.batch_id]]

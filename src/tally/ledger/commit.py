@@ -128,6 +128,7 @@ def supersede(tx: Transaction, batch: Batch) -> None:
         )
     for segment in batch.segments:
         _check_alone(tx, batch, segment)
+    _check_decided(tx, batch)
     _restore_losses(tx, batch)
 
 
@@ -149,6 +150,26 @@ def _check_alone(tx: Transaction, batch: Batch, segment: Segment) -> None:
             f"batch {batch.batch_id}: {segment.range} was counted by segment {row['segment_id']}, "
             f"[{row['from_offset']}, {row['until_offset']}), meanwhile",
             next_step=f"tally replay --resume {batch.replay_id} replans what is left",
+        )
+
+
+def _check_decided(tx: Transaction, batch: Batch) -> None:
+    """Raise if a range was truncated since the plan, and nobody has decided about it.
+
+    Its offsets may have other records by now than those whose counts are replaced.
+    """
+    row = tx.row(
+        "select l.from_offset, l.until_offset from segment s"
+        " join lost_range l using (incarnation_id, partition_id)"
+        " where s.batch_id = %s and l.state = 'open' and l.cause = 'truncated'"
+        " and s.from_offset < l.until_offset and l.from_offset < s.until_offset limit 1",
+        (batch.batch_id,),
+    )
+    if row is not None:
+        raise DataLossError(
+            f"batch {batch.batch_id}: [{row['from_offset']}, {row['until_offset']}) was truncated: "
+            "other records may have these offsets, and no operator has decided about it",
+            next_step=f"tally losses list {batch.pipeline}",
         )
 
 

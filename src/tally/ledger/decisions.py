@@ -78,9 +78,13 @@ def decide_losses(
         decided = tx.execute(
             "update lost_range set state = %s, decided_at = %s, decided_by = %s, reason = %s"
             " where lost_range_id = %s and state = 'open' and cause = %s and from_offset = %s"
-            # A concurrent decision to leave it open counts, too.
-            " and until_offset = %s and decided_at <=> %s",
-            (*decision, loss.lost_range_id, loss.cause, first, until, loss.decided_at),
+            # A concurrent decision to leave it open counts, too; a restored ledger repeats ids.
+            " and until_offset = %s and decided_at <=> %s and partition_id = %s"
+            " and detected_at = %s",
+            (
+                *(*decision, loss.lost_range_id, loss.cause, first, until),
+                *(loss.decided_at, loss.range.partition.partition, loss.detected_at),
+            ),
         )
         if decided != 1 or (accept and not _resume(tx, loss)):
             raise UsageError(

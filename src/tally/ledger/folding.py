@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from tally.ledger.batches import Requester
 from tally.ledger.contributions import delete_contributions, fold
@@ -168,6 +169,13 @@ def _delete_segments(tx: Transaction, segment_ids: Sequence[int]) -> int:
     return rows + tx.execute("delete from segment where segment_id in %s", (segment_ids,))
 
 
+# What an open replay has counted and given up decides how it ends.
+_NOT_AWAITED: Final = """
+    not exists (select 1 from batch c join replay r on r.replay_id = c.replay_id
+        where c.batch_id = {}.batch_id and r.state = 'open')
+"""
+
+
 def forget_history(tx: Transaction, pipeline: str, cutoff: datetime) -> Folded:
     """Delete history that no longer affects the result, at most a thousand rows of a kind.
 
@@ -181,7 +189,7 @@ def forget_history(tx: Transaction, pipeline: str, cutoff: datetime) -> Folded:
         # Only segments without predecessors: the oldest of a chain is deleted first.
         " and not exists (select 1 from segment p where p.superseded_by = o.segment_id)"
         " and not exists (select 1 from row_outbox x where x.segment_id = o.segment_id)"
-        f" limit {SEGMENTS_PER_FOLD}",
+        f" and {_NOT_AWAITED.format('o')} limit {SEGMENTS_PER_FOLD}",
         (pipeline, cutoff),
     )
     abandoned = tx.scalars(
@@ -189,7 +197,8 @@ def forget_history(tx: Transaction, pipeline: str, cutoff: datetime) -> Folded:
         " join partition_offset o using (incarnation_id, partition_id)"
         " where b.pipeline = %s and b.state = 'abandoned' and b.abandoned_at < %s"
         # Abandoned ranges beyond the committed offset are needed: an adoption records them as lost.
-        f" and s.until_offset <= o.next_offset limit {SEGMENTS_PER_FOLD}",
+        f" and s.until_offset <= o.next_offset and {_NOT_AWAITED.format('s')}"
+        f" limit {SEGMENTS_PER_FOLD}",
         (pipeline, cutoff),
     )
     rows = 0

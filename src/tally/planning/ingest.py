@@ -219,12 +219,17 @@ def unreadable(
 def offset_conflicts(
     segments: Sequence[model.Segment], known: Mapping[str, model.KnownTopic]
 ) -> tuple[str, ...]:
-    """Why a planned batch can never commit: a committed offset is not the batch's first."""
+    """Why a planned batch can never commit: a committed offset is not the batch's first.
+
+    Or the topic has been adopted since, and its offsets are now those of other records.
+    """
     causes = []
     for segment in segments:
         topic = known.get(segment.range.partition.topic)
         position = topic.positions.get(segment.range.partition.partition) if topic else None
-        if position is not None and position.next_offset != segment.range.from_offset:
+        if topic is not None and not segment.is_same(topic):
+            causes.append(f"{segment.range}: another generation of the topic was adopted")
+        elif position is not None and position.next_offset != segment.range.from_offset:
             causes.append(f"{segment.range}: the committed offset is {position.next_offset}")
     return tuple(causes)
 

@@ -85,6 +85,8 @@ class ReplayPlan:
 
     asked: tuple[OffsetRange, ...] = ()
     """The requested ranges, in order, overlaps joined."""
+    generations: tuple[str, ...] = ()
+    """Which generations of their topics are read: the same offsets of another are other records."""
     batches: tuple[tuple[Piece, ...], ...] = ()
     """The pieces of each batch; together they are the widened ranges."""
     by_partition: bool = False
@@ -170,7 +172,13 @@ def plan_replay(
     rounds = tuple(_rounds(pieces))
     if by_partition:
         rounds = tuple((piece,) for of_round in rounds for piece in of_round)
-    return ReplayPlan(asked=tuple(ranges), batches=rounds, by_partition=by_partition)
+    topics = sorted({r.partition.topic for r in ranges})
+    return ReplayPlan(
+        asked=tuple(ranges),
+        generations=tuple(f"{known[t].cluster_id} {known[t].topic_id}" for t in topics),
+        batches=rounds,
+        by_partition=by_partition,
+    )
 
 
 def join_ranges(ranges: Sequence[OffsetRange], *, touching: bool = False) -> list[OffsetRange]:

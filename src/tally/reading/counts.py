@@ -152,7 +152,7 @@ def counts(
         MySQLUnavailableError: The server did not answer.
     """
     pipeline, today = ctx.settings.pipeline(name), fingerprint(ctx.settings.pipeline(name))
-    with ctx.database.transaction(read_only=True) as tx:
+    with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         tables = tables_to_read(tx, pipeline)
         rows = result_rows(tx, tables, last=last, since=since, until=until)
         found: Sequence[OtherRule] = ()

@@ -208,7 +208,7 @@ def _read(plan: ReplayPlan, kafka: KafkaSnapshot, wide: OffsetRange) -> Read:
 
 
 def plan_digest(request: str, plan: ReplayPlan, rules: str) -> str:
-    """A digest of a plan: equal for the same request, ranges, replaced segments and rules.
+    """A digest of a plan: equal for the same request, records, replaced segments and rules.
 
     Args:
         request: The digest of the request.
@@ -219,7 +219,7 @@ def plan_digest(request: str, plan: ReplayPlan, rules: str) -> str:
         A SHA-256 in hexadecimal.
     """
     read = [[[str(piece.range), *piece.replaces] for piece in batch] for batch in plan.batches]
-    asked = [request, *map(str, plan.asked)]
+    asked = [request, *map(str, plan.asked), *plan.generations]
     return hashlib.sha256(json.dumps([asked, rules, read]).encode()).hexdigest()
 
 

@@ -246,7 +246,7 @@ def replay_outcome(ctx: Context, replay_id: int, *, with_changes: bool = True) -
     Raises:
         UnknownReplayError: The ledger has no replay with this id.
     """
-    with ctx.database.transaction(read_only=True) as tx:
+    with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         found = replays.find_replay(tx, replay_id)
         return view_of(
             ReplayOutcome,
