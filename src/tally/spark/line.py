@@ -18,16 +18,7 @@ from tally.config.pipeline import Pipeline
 from tally.lines.format import Accepted, LineFormat, MalformedReason
 from tally.lines.pattern import HEAD_BYTES
 from tally.lines.time_rule import BEGINS_A_LINE, continuation_reasons
-from tally.spark.expressions import (
-    REPLACED,
-    Stages,
-    all_of,
-    any_of,
-    binary,
-    matches_value,
-    usual_blanks,
-    valid_text,
-)
+from tally.spark import expressions as ex
 from tally.spark.time_columns import TimeColumns, TimeReader, minute_of
 
 
@@ -37,7 +28,7 @@ class TimeKey:
 
     of_record: Column
     """A string; null where the record is malformed, whatever calendar and clock say."""
-    minute: Callable[[Column, Stages], Column]
+    minute: Callable[[Column, ex.Stages], Column]
     """From a key its minute, ``YYYY-MM-DD HH:MM:00``; null when there is none. The stages are for
     the frame that has the key."""
 
@@ -103,9 +94,9 @@ class Line(ABC):
         value, length, options = self.value, F.octet_length(text), self.line_format.options
         tail = F.substring(value, F.lit(HEAD_BYTES + 1) - length, length)
         is_whole = (F.octet_length(value) <= HEAD_BYTES) | (tail != text.cast("binary"))
-        head = valid_text(F.substring(value, 1, HEAD_BYTES))
-        blanks = [usual_blanks(head, options) == head] if Accepted.BLANKS in options else []
-        return all_of([~F.contains(text, F.lit(REPLACED)), is_whole, *blanks])
+        head = ex.valid_text(F.substring(value, 1, HEAD_BYTES))
+        blanks = [ex.usual_blanks(head, options) == head] if Accepted.BLANKS in options else []
+        return ex.all_of([~F.contains(text, F.lit(ex.REPLACED)), is_whole, *blanks])
 
     def time_key(self) -> TimeKey:
         """What is found with the least work; null without a level where one is needed."""
@@ -117,7 +108,7 @@ class Line(ABC):
         return self.line_format.printed_levels(self.pipeline.levels)
 
     @property
-    def stages(self) -> Stages:
+    def stages(self) -> ex.Stages:
         """What must be computed beforehand.
 
         The other columns are for :meth:`tally.spark.expressions.Stages.select`.
@@ -138,7 +129,7 @@ class Line(ABC):
     def well_formed(self) -> Column:
         """Boolean: whether the record is understood."""
         time = self.time
-        return all_of([*self.is_line(), time.exists, time.in_range, *self.level_checks()])
+        return ex.all_of([*self.is_line(), time.exists, time.in_range, *self.level_checks()])
 
     @cached_property
     def malformed_reason(self) -> Column:
@@ -178,7 +169,7 @@ class Line(ABC):
         """Boolean, never null: whether the line is counted, unless it is malformed."""
         at_level = [self.is_at_level()] if self.pipeline.levels else []
         conditions = at_level + [self._has_one(*of) for of in self.pipeline.filter.items()]
-        return F.coalesce(all_of(conditions), F.lit(False)) if conditions else F.lit(True)
+        return F.coalesce(ex.all_of(conditions), F.lit(False)) if conditions else F.lit(True)
 
     @property
     def well_formed_minute(self) -> Column:
@@ -229,7 +220,7 @@ class Line(ABC):
         if not names:
             return F.lit(None).cast("binary")
         texts = list(map(self._find, names))
-        is_written_so = all_of(map(self.is_written_so, texts))
+        is_written_so = ex.all_of(map(self.is_written_so, texts))
         # With its length each value has one spelling. A null makes all of it null.
         none = {LEVEL: self.line_format.options.default_level}
         values = [F.nullif(t, F.lit(none.get(n, ""))) for n, t in zip(names, texts, strict=True)]
@@ -256,9 +247,9 @@ class Line(ABC):
     def _has_one(self, name: str, values: Sequence[str]) -> Column:
         """Whether a field has one of some values, ``*`` standing for any characters."""
         if name == TEXT:
-            found = any_of(F.contains(self.value, binary(v.encode())) for v in values)
+            found = ex.any_of(F.contains(self.value, ex.binary(v.encode())) for v in values)
             return F.coalesce(found, F.lit(False))
         text = F.coalesce(F.make_valid_utf8(self._find(name)), F.lit(""))
         exact = [v for v in values if "*" not in v]
         one_of = [text.isin(*exact)] if exact else []
-        return any_of([*one_of, *(matches_value(text, v) for v in values if "*" in v)])
+        return ex.any_of([*one_of, *(ex.matches_value(text, v) for v in values if "*" in v)])

@@ -21,16 +21,8 @@ from tally.lines.pattern import HEAD_BYTES, TIME
 from tally.lines.places import Place, place_of
 from tally.lines.time_format import NORMAL, TimeFormat, parse_time_format
 from tally.lines.time_rule import OFFSET_CHARS
+from tally.spark import expressions as ex
 from tally.spark import time_columns
-from tally.spark.expressions import (
-    Stages,
-    all_of,
-    any_of,
-    binary,
-    looked_up,
-    usual_blanks,
-    valid_text,
-)
 from tally.spark.json_columns import JsonLine
 from tally.spark.line import Line, TimeKey
 from tally.spark.time_columns import TimeColumns, TimeReader
@@ -58,8 +50,8 @@ class FixedLine(Line):
         value = self.value
         return TimeColumns(
             is_missing=~F.substring(value, 1, 19).cast("string").rlike(_SHAPE),
-            exists=all_of(time_columns.time_checks(value)),
-            in_range=value >= binary(b"1"),
+            exists=ex.all_of(time_columns.time_checks(value)),
+            in_range=value >= ex.binary(b"1"),
             normal=value,
         )
 
@@ -73,15 +65,17 @@ class FixedLine(Line):
 
     def has_level(self) -> Column:
         """A blank and a word follow the time."""
-        return all_of([self._before_level >= binary(b" !"), self._before_level < binary(b"!")])
+        return ex.all_of(
+            [self._before_level >= ex.binary(b" !"), self._before_level < ex.binary(b"!")]
+        )
 
     def is_at_level(self) -> Column:
         """By comparing bytes."""
-        return any_of(map(self._is_level, self.printed_levels))
+        return ex.any_of(map(self._is_level, self.printed_levels))
 
     def field(self, name: str) -> Column:  # noqa: ARG002 - there is but the level
         """No label is longer than some hundred characters: the level is looked for no further."""
-        rest = valid_text(F.substring(self.value, 21, HEAD_BYTES))
+        rest = ex.valid_text(F.substring(self.value, 21, HEAD_BYTES))
         return F.when(self.has_level(), F.regexp_extract(rest, _LEVEL, 0))
 
     def time_key(self) -> TimeKey:
@@ -94,9 +88,9 @@ class FixedLine(Line):
         """Whether a blank, ``level`` and the end of the word follow the time."""
         word, before = b" " + level.encode(), self._before_level
         # Two comparisons rule out nearly all other levels; every end sorts before "!".
-        may_be = (before >= binary(word)) & (before < binary(word + b"!"))
+        may_be = (before >= ex.binary(word)) & (before < ex.binary(word + b"!"))
         with_end = F.substring(self.value, 20, len(word) + 1)
-        return may_be & with_end.isin(*[binary(word + end) for end in _LEVEL_ENDS])
+        return may_be & with_end.isin(*[ex.binary(word + end) for end in _LEVEL_ENDS])
 
 
 class PatternLine(Line):
@@ -104,8 +98,8 @@ class PatternLine(Line):
 
     def __post_init__(self) -> None:
         """Take the head of the line as text."""
-        line = valid_text(F.substring(self.value, 1, HEAD_BYTES))
-        self._text = self.stages.add(usual_blanks(line, self.line_format.options))
+        line = ex.valid_text(F.substring(self.value, 1, HEAD_BYTES))
+        self._text = self.stages.add(ex.usual_blanks(line, self.line_format.options))
         self._pattern = self.line_format.parsed_pattern
         self._regex = rf"\A(?:{self._pattern.java})"
         self._found: dict[str, Column] = {}
@@ -142,7 +136,7 @@ class PatternLine(Line):
         if name != LEVEL:
             return text
         names, default = self.line_format.level_names, self.line_format.options.default_level
-        level = looked_up(text, names) if names else text
+        level = ex.looked_up(text, names) if names else text
         return F.when(text == "", F.lit(default)).otherwise(level) if default else level
 
     def time_key(self) -> TimeKey:
@@ -198,7 +192,7 @@ class PatternLine(Line):
         if not place.behind:
             return []
         end = place.before + self.line_format.parsed_time_format.width
-        chars = [binary(char.encode()) for char in sorted(place.behind)]
+        chars = [ex.binary(char.encode()) for char in sorted(place.behind)]
         return [F.substring(self.value, end + 1, 1).isin(*chars)]
 
 
@@ -226,7 +220,7 @@ def key_by_position(
         dropped = end - 1 if part.letters == "ss" else part.position
         if dropped > at:
             pieces.append(F.substring(text, at + skip, dropped - at))
-        pieces.append(binary(b"0" * (end - dropped)))
+        pieces.append(ex.binary(b"0" * (end - dropped)))
         digits += _are_digits(F.substring(text, dropped + skip, end - dropped), end - dropped)
         at = end
     if rest := time_format.width + 1 - at:
@@ -234,10 +228,10 @@ def key_by_position(
     elif digits:
         del pieces[-1]  # zeros at the end are added to each key, not to each record
 
-    def minute(key: Column, stages: Stages) -> Column:
+    def minute(key: Column, stages: ex.Stages) -> Column:
         time = key.cast("binary")
         if digits and not rest:
-            time = F.rpad(time, time_format.width, binary(b"0"))
+            time = F.rpad(time, time_format.width, ex.binary(b"0"))
         time = stages.add(time)
         normal = stages.add(time_columns.normalised(time, time_format))
         exists = [
@@ -246,18 +240,20 @@ def key_by_position(
             time_columns.is_normalised(normal),
             ~time_columns.is_out_of_range(normal),
         ]
-        return F.when(all_of(exists), time_columns.minute_of(normal))
+        return F.when(ex.all_of(exists), time_columns.minute_of(normal))
 
     key = (pieces[0] if len(pieces) == 1 else F.concat(*pieces)).cast("string")
     # What is always evaluated first: Spark shares its parts with other columns.
     conditions = [*checks, *digits]
-    return TimeKey(of_record=F.when(all_of(conditions), key) if conditions else key, minute=minute)
+    return TimeKey(
+        of_record=F.when(ex.all_of(conditions), key) if conditions else key, minute=minute
+    )
 
 
 def _are_digits(piece: Column, width: int) -> list[Column]:
     if width > 1:
         return [piece.cast("string").rlike(rf"\A[0-9]{{{width}}}\z")]
-    return [piece >= binary(b"0"), piece <= binary(b"9")]
+    return [piece >= ex.binary(b"0"), piece <= ex.binary(b"9")]
 
 
 def read_line(pipeline: Pipeline, topic: str | None = None, *, each: bool = False) -> Line:
@@ -268,7 +264,7 @@ def read_line(pipeline: Pipeline, topic: str | None = None, *, each: bool = Fals
         topic: The topic of all of them; None when the records say it.
         each: See :attr:`tally.spark.line.Line.each`.
     """
-    stages, line_format = Stages(), pipeline.format
+    stages, line_format = ex.Stages(), pipeline.format
     kinds = ((line_format.is_fixed, FixedLine), (line_format.is_json, JsonLine))
     kind = next((kind for is_it, kind in kinds if is_it), PatternLine)
     micros = F.unix_micros(F.col("timestamp"))
@@ -286,13 +282,13 @@ def read_line(pipeline: Pipeline, topic: str | None = None, *, each: bool = Fals
     )
 
 
-def _line_of(value: Column, options: LineOptions, stages: Stages) -> Column:
+def _line_of(value: Column, options: LineOptions, stages: ex.Stages) -> Column:
     """A record's value without what stands before its line."""
     line = value
     if options.skip_bytes:
         line = F.substring(value, options.skip_bytes + 1, _TO_THE_END)
     if Accepted.BYTE_ORDER_MARK in options:
-        marked = F.substring(line, 1, len(BYTE_ORDER_MARK)) == binary(BYTE_ORDER_MARK)
+        marked = F.substring(line, 1, len(BYTE_ORDER_MARK)) == ex.binary(BYTE_ORDER_MARK)
         rest = F.substring(line, len(BYTE_ORDER_MARK) + 1, _TO_THE_END)
         line = F.when(marked, rest).otherwise(line)
     return value if line is value else stages.add(line)
