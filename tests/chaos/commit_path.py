@@ -8,6 +8,7 @@ and the audit checks the ledger. Kafka is a model, MySQL is real.
 
 import logging
 import time
+import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -249,7 +250,8 @@ class Campaign:
             assert not self.pipeline.facts.planned(), "a batch is still planned"
             self._check_nothing_is_asked_twice()
         except Exception as error:  # noqa: BLE001 - told at the end, with all of the evidence
-            story = "\n    ".join([f"{type(error).__name__}: {error}", *self._story])
+            told = "".join(traceback.format_exception(error)[-12:])
+            story = "\n    ".join([f"{type(error).__name__}: {error}", *self._story, told])
             met.mismatches.append(f"seed {self.seed}, round {met.sums['rounds']}: {story}")
             self.say(f"MISMATCH {met.mismatches[-1]}")
         met.sums.update(commits=self.oracle.commits, actions=len(trace))
