@@ -1,12 +1,50 @@
 """The counts of a read, gathered from its groups and checked."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.checks import SeriesLimit, check_totals
 from tally.aggregates.counts import Contribution, CountRequest, Counts, DeadLetter
 from tally.aggregates.spool import Spool
-from tally.model import EMPTY_TOTALS, OffsetRange, SegmentTotals, TopicPartition
+from tally.model import OffsetRange, SegmentTotals, TopicPartition
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Adds up the groups of one range; a value for each group would cost as much as all else."""
+
+    records: int = 0
+    matched: int = 0
+    malformed: int = 0
+    continuations: int = 0
+    first: int | None = None
+    last: int | None = None
+
+    def add(self, group: Any) -> None:
+        """Add one group."""
+        self.records += group.records
+        self.malformed += group.malformed
+        self.continuations += group.continuations
+        if group.minute is not None:
+            self.matched += group.records
+        if self.first is None or group.first_offset < self.first:
+            self.first = group.first_offset
+        if self.last is None or group.last_offset > self.last:
+            self.last = group.last_offset
+
+    @property
+    def totals(self) -> SegmentTotals:
+        """The sums so far."""
+        return SegmentTotals(
+            records=self.records,
+            matched=self.matched,
+            unmatched=self.records - self.matched - self.malformed,
+            malformed=self.malformed,
+            continuations=self.continuations,
+            first_offset=self.first,
+            last_offset=self.last,
+        )
 
 
 class Gathering:
@@ -21,9 +59,9 @@ class Gathering:
         self._request = request
         self._contributions = contributions
         self._aggregate = Aggregate.of(request.pipeline)
-        self._totals = {r.partition: EMPTY_TOTALS for r in request.ranges}
+        self._sums = {r.partition: _Sums() for r in request.ranges}
         self._parts = {(p.partition, p.from_offset): p for p in request.parts}
-        self._of_parts = dict.fromkeys(request.parts, EMPTY_TOTALS)
+        self._of_parts = {part: _Sums() for part in request.parts}
         self._malformed: dict[TopicPartition, OffsetRange] = {}
         self._series = SeriesLimit(request.pipeline, request.rows_before)
 
@@ -37,14 +75,13 @@ class Gathering:
                 ``from_offset`` of its part.
         """
         partition = TopicPartition(topic=row.topic, partition=row.partition)
-        found = _totals(row)
-        self._totals[partition] += found
+        self._sums[partition].add(row)
         if row.malformed:
             self._add_malformed(partition, row.first_malformed, row.last_malformed)
         part = None
         if self._parts:
             part = self._parts[partition, row.from_offset]
-            self._of_parts[part] += found
+            self._of_parts[part].add(row)
         if row.minute is None:
             return
         self._series.add(row)
@@ -71,12 +108,13 @@ class Gathering:
             SeriesFloodError: The labels have more values than the pipeline allows.
         """
         request = self._request
+        totals = {partition: sums.totals for partition, sums in self._sums.items()}
         if not request.is_recount:
             self._series.check()
-            check_totals(request.pipeline, request.ranges, self._totals, may_miss=request.may_miss)
+            check_totals(request.pipeline, request.ranges, totals, may_miss=request.may_miss)
         return Counts(
-            totals=self._totals,
-            parts=self._of_parts,
+            totals=totals,
+            parts={part: sums.totals for part, sums in self._of_parts.items()},
             contributions=self._contributions,
             dead_letters=dead_letters,
         )
@@ -88,7 +126,7 @@ class Gathering:
         return [
             malformed
             for partition, malformed in self._malformed.items()
-            if most is None or self._totals[partition].malformed <= most
+            if most is None or self._sums[partition].malformed <= most
         ]
 
     def _add_malformed(self, partition: TopicPartition, first: int, last: int) -> None:
@@ -97,16 +135,3 @@ class Gathering:
         self._malformed[partition] = OffsetRange(
             partition=partition, from_offset=first, until_offset=last + 1
         )
-
-
-def _totals(group: Any) -> SegmentTotals:
-    matched = 0 if group.minute is None else group.records
-    return SegmentTotals(
-        records=group.records,
-        matched=matched,
-        unmatched=group.records - matched - group.malformed,
-        malformed=group.malformed,
-        continuations=group.continuations,
-        first_offset=group.first_offset,
-        last_offset=group.last_offset,
-    )

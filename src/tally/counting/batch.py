@@ -89,7 +89,8 @@ def _count(ctx: Context, pipeline: Pipeline, todo: Sequence[model.Batch], begun:
             found = _count_in_one_job(ctx, pipeline, todo)
         except errors.OperatorError as error:
             if len(todo) > 1:  # it may be of one partition alone
-                return _count_alone(ctx, pipeline, todo, begun)
+                alone = (_count(ctx, pipeline, [batch], begun) for batch in todo)
+                return {n: outcome for of_one in alone for n, outcome in of_one.items()}
             found = [(todo[0], error)]
         return {b.batch_id: _outcome(ctx, b, outcome, begun) for b, outcome in found}
     except BaseException:
@@ -129,21 +130,6 @@ def _count_in_one_job(
         with reader.count(requests[0]) as counts:
             is_ours = commit_counts(ctx, todo[0], counts)
         return [(todo[0], counts.totals if is_ours else None)]
-
-
-def _count_alone(
-    ctx: Context, pipeline: Pipeline, todo: Sequence[model.Batch], begun: float
-) -> Outcomes:
-    """Count each batch in a job of its own; what none is begun for any more is released."""
-    outcomes: Outcomes = {}
-    for at, batch in enumerate(todo, start=1):
-        try:
-            outcomes |= _count(ctx, pipeline, [batch], begun)
-        except BaseException:
-            for left in todo[at:]:
-                _release(ctx, left)
-            raise
-    return outcomes
 
 
 def _committed(ctx: Context, batch: model.Batch) -> Totals | None:

@@ -235,11 +235,7 @@ def mark_live(
 
 
 def mark_committed(
-    tx: Transaction,
-    batch: Batch,
-    pipeline: Pipeline,
-    version: str,
-    read_at: datetime | None,
+    tx: Transaction, batch: Batch, pipeline: Pipeline, version: str, read_at: datetime | None
 ) -> None:
     """Mark the batch committed.
 

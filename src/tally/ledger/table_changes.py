@@ -111,7 +111,7 @@ def check_preparation(database: Database, pipeline: Pipeline) -> tables.Tables |
             tables.check_unowned(tx, pipeline.name, pipeline.table)
         else:
             tables.check_target(before, pipeline)
-            tables.check_kept(tx, (before.contributions, before.folded))
+            tables.check_kept(tx.table_names(), (before.contributions, before.folded))
             check_lines(tx, before, pipeline)
         if not (pipeline.has_own_tables or (before is not None and before.has_own)):
             return None

@@ -7,7 +7,7 @@ its column.
 """
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -170,9 +170,10 @@ def check_tables(tx: Transaction, tables: Tables, pipeline: Pipeline) -> None:
 
 
 def check_there(tx: Transaction, tables: Tables, pipeline: str) -> None:
-    """Raise unless the tables of a pipeline are there. Nobody can alter them until it ends.
+    """Raise unless the tables of a pipeline are there; nobody can alter them in the transaction.
 
-    It waits for those who do; :func:`check_listed` does not, and costs ten times as much.
+    It waits for whoever alters them now. :func:`check_listed` does not, and costs ten times as
+    much.
 
     Raises:
         SchemaError: A table is missing, or this user may not read it.
@@ -190,21 +191,22 @@ def check_listed(tx: Transaction, tables: Tables, pipeline: str) -> None:
     Raises:
         SchemaError: A table is missing, or this user has no right on it.
     """
-    check_kept(tx, (tables.contributions, tables.folded))
-    if tables.result not in tx.table_names():
+    there = tx.table_names()
+    check_kept(there, (tables.contributions, tables.folded))
+    if tables.result not in there:
         raise SchemaError(
             f"pipeline {pipeline} has no table {tables.result} yet, or may not read it",
             next_step="tally migrate",
         )
 
 
-def check_kept(tx: Transaction, tables: Collection[str]) -> None:
+def check_kept(there: Set[str], tables: Collection[str]) -> None:
     """Raise if a table of the ledger is gone, which no migration can fill again.
 
     Raises:
         SchemaError: With the names of those that are.
     """
-    if gone := sorted(set(tables) - tx.table_names()):
+    if gone := sorted(set(tables) - there):
         raise SchemaError(
             f"the ledger has lost {', '.join(gone)}: dropped, or this user has no right on it",
             next_step="restore the database from its backup: docs/runbook.md, Backup (tally "

@@ -122,7 +122,7 @@ def _check_ledger(database: Database) -> None:
     """Raise if a table of the ledger is gone, or newer code has migrated it."""
     with database.transaction(read_only=True) as tx:
         check_version(tx)
-        check_kept(tx, RESERVED_TABLES)
+        check_kept(tx.table_names(), RESERVED_TABLES)
 
 
 def _prepare_rows(database: Database, settings: Settings, name: str) -> None:
