@@ -78,8 +78,10 @@ FRONT = """
 import sys
 from functools import partial
 from pathlib import Path
+from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
-project, home, action, part = sys.argv[1:]
+project, home, action, name = sys.argv[1:]
+part = Part(name)
 say = partial(print, flush=True)
 stack = Stack(project=Path(project), home=Path(home), announce=say)
 try:
