@@ -73,8 +73,10 @@ def settings_for(
         settings = make_settings(stack, folder / "tally.toml", {name: {**keys, **more}})
         migrate(Database(settings=settings.mysql), settings)
     pipeline = settings.pipelines[name].model_copy(update={"files_url": files})
-    # The proxy reads the statements, so the connection is not encrypted.
-    plain = settings.mysql.model_copy(update={"tls": "disabled"})
+    # The proxy reads the statements, so the connection is not encrypted. A login waits for all that
+    # others do while it is paused: a process that had given up would be a second one beside them.
+    longest = {"tls": "disabled", "connect_timeout_s": settings.mysql.statement_timeout_s}
+    plain = settings.mysql.model_copy(update=longest)
     return settings.model_copy(update={"mysql": plain, "pipelines": {name: pipeline}})
 
 
