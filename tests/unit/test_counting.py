@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import pytest
 from py4j.protocol import Py4JError
-from tests.unit.values import P0, pipeline, span, totals
+from tests.unit.values import P0, batch, pipeline, span, totals
 
 from tally.aggregates.aggregate import MEASURES, Aggregate, fingerprint
 from tally.aggregates.checks import SeriesLimit, check_totals
@@ -13,6 +13,7 @@ from tally.aggregates.counts import Contribution, CountRequest
 from tally.aggregates.gathering import Gathering
 from tally.aggregates.spool import Spool
 from tally.config.servers import KafkaSettings
+from tally.counting.run import together
 from tally.errors import (
     DataLossError,
     MalformedFloodError,
@@ -192,3 +193,18 @@ def test_a_spark_that_is_gone_before_its_progress_is_watched_could_not_read() ->
     request = CountRequest(pipeline=pipeline(), ranges=[RANGE])
     with pytest.raises(ReadError, match=r"alog/0 \[10, 20\)"), reader.count(request):
         pytest.fail("it continues")
+
+
+def test_a_batch_that_was_pruned_is_run_by_itself() -> None:
+    """Of its likes each partition has its turn once; what has no segments has none of them."""
+    first, again, other, whole, pruned = (
+        batch(*ranges, batch_id=number, is_of_partition=number != 4)
+        for number, ranges in enumerate(
+            [[span(0, 2)], [span(2, 4)], [span(0, 1, 1)], [span(0, 2)], []], start=1
+        )
+    )
+    found = [first, again, other, whole, pruned]
+    assert together(found, 1) == [first, other]
+    assert together(found, 2) == [again, other]
+    assert together(found, 4) == [whole]
+    assert together(found, 5) == [pruned]

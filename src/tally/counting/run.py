@@ -118,13 +118,16 @@ def _severity(error: TallyError) -> int:
 
 
 def together(found: Sequence[Batch], first: int) -> list[Batch]:
-    """Which of some batches are run next: one, or with one of a single partition its likes."""
+    """Which of some batches are run next: one, or with one of a single partition its likes.
+
+    A batch has no segments any more where they were pruned.
+    """
     (now,) = [batch for batch in found if batch.batch_id == first]
-    if not now.is_of_partition:
+    if not now.is_of_partition or not now.segments:
         return [now]
     likes = {now.segments[0].range.partition: now}
     for batch in found:
-        if batch.is_of_partition and batch.pipeline == now.pipeline:
+        if batch.is_of_partition and batch.segments and batch.pipeline == now.pipeline:
             likes.setdefault(batch.segments[0].range.partition, batch)
     return list(likes.values())
 
