@@ -9,10 +9,11 @@ Who retries what, and how often:
 ===========================================  ======================================================
 MySQL rolled a transaction back              :meth:`tally.mysql.transactions.Database.run`: five
                                              tries in all, within the task
-an answer to COMMIT is lost                  ``Database.run_answered`` asks what became of it
+an answer to COMMIT is lost                  ``Database.run_answered`` asks what became of it, for
+                                             two minutes at most
 Kafka's answer may be stale                  :mod:`tally.counting.plan` asks three times
-another replay was first                     :mod:`tally.counting.run` replans the batch
-an error of ``FINAL_ERRORS`` in a task       nobody: the task fails at once
+another replay was first                     :mod:`tally.counting.run` replans the batch, five times
+an error of ``FINAL_ERRORS`` in a task       nobody: the task fails at once; also by fencing
 an exit code of ``FINAL_EXITS``              nobody; it is a success if the batch is committed
 any other error or exit code                 Airflow, ``RETRIES`` times, ``RETRY_DELAY`` apart
 a task that waits for an operator            nobody: ``blocked`` and ``decide`` have no retry
