@@ -431,11 +431,15 @@ class PipelineUnderTest:
         return committed
 
     def _do_age(self) -> None:
-        self.rows(
-            "update batch set claimed_at = claimed_at - interval 1 day where pipeline = %s"
-            " and state = 'planned'",
+        # A process that is paused may hold a lock by another session: what it works on stays young.
+        free = self.rows(
+            "select batch_id from batch where pipeline = %s and state = 'planned'"
+            " for update skip locked",
             (self.name,),
         )
+        for row in free:
+            older = "update batch set claimed_at = claimed_at - interval 1 day where batch_id = %s"
+            self.rows(older, (row["batch_id"],))
 
     def _do_set_clock(self, hours: int) -> None:
         self.clock.skew = timedelta(hours=hours)
