@@ -167,10 +167,13 @@ def test_what_kafka_refuses_and_damaged_bytes_are_told_apart_from_want_of_memory
         (f"{exceptions}.GroupAuthorizationException: [g]", AccessDeniedError, False),
         ("Caused by: org.apache.kafka.common.KafkaException: Record is corrupt", ReadError, False),
         ("Caused by: java.io.IOException: gone", ReadError, True),
+        ("An error occurred while calling o1.collectToPython", ReadError, True),
     ):
         with pytest.raises(kind) as caught, read_errors([span(0, 3)]):
             raise PySparkException(text)
         assert ("spark.driver.memory" in str(caught.value)) is advises_memory
+    assert "Spark's JVM ended before it answered" in str(caught.value)
+    assert "An error occurred" not in str(caught.value)
 
 
 def test_a_daemon_of_python_workers_ends_when_it_has_none() -> None:

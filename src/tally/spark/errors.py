@@ -27,4 +27,5 @@ def sentence_of(message: str) -> str:
         return details.group(1)
     lines = [line.removeprefix(": ").strip() for line in message.splitlines()]
     said = [line for line in lines if line and not line.startswith(_PY4J_CALL)]
-    return next(iter([*said, *lines]), "no message")
+    # A call without an exception is what Py4J raises when the JVM has ended before its answer.
+    return next(iter(said), "Spark's JVM ended before it answered" if lines else "no message")
