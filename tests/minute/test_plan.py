@@ -330,7 +330,7 @@ def test_a_record_that_does_not_match_its_checksum_is_not_looked_at(world: World
     """Nor what follows it in its partition; it is not waited for. What was before it is there."""
     world.produce(["a good line"])
     world.produce(["a bad line"])
-    (segment,) = world.stack.layout.home.rglob(f"{world.topic}-0/*.log")
+    (segment,) = world.stack.layout.home.glob(f"*/data/{world.topic}-0/*.log")
     with segment.open("r+b") as file:
         file.seek(segment.read_bytes().index(b"bad line"))
         file.write(b"mad")
