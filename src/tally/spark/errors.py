@@ -25,7 +25,8 @@ def sentence_of(message: str) -> str:
     """One line of a message: gRPC's details, or else the first line that says something."""
     if details := _GRPC_DETAILS.search(message):
         return details.group(1)
-    lines = [line.removeprefix(": ").strip() for line in message.splitlines()]
-    said = [line for line in lines if line and not line.startswith(_PY4J_CALL)]
+    lines = (line.removeprefix(": ").strip() for line in message.splitlines())
+    said = (line for line in lines if line and not line.startswith(_PY4J_CALL))
     # A call without an exception is what Py4J raises when the JVM has ended before its answer.
-    return next(iter(said), "Spark's JVM ended before it answered" if lines else "no message")
+    is_cut = message.startswith(_PY4J_CALL)
+    return next(said, "Spark's JVM ended before it answered" if is_cut else "no message")
