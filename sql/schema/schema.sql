@@ -1,3 +1,12 @@
+CREATE TABLE `amendment` (
+  `pipeline` varchar(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  `log_time` datetime NOT NULL,
+  `amended_at` datetime(6) NOT NULL,
+  `batch_id` bigint unsigned NOT NULL,
+  PRIMARY KEY (`pipeline`,`log_time`),
+  CONSTRAINT `amendment_of_pipeline` FOREIGN KEY (`pipeline`) REFERENCES `pipeline` (`pipeline`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
+
 CREATE TABLE `batch` (
   `batch_id` bigint unsigned NOT NULL AUTO_INCREMENT,
   `pipeline` varchar(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -37,6 +46,14 @@ CREATE TABLE `batch` (
   CONSTRAINT `abandoned_batch_says_why` CHECK ((((`state` = _utf8mb4'abandoned') = (`abandoned_at` is not null)) and ((`state` <> _utf8mb4'abandoned') or (`reason` is not null)))),
   CONSTRAINT `committed_batch_says_when` CHECK ((((`state` = _utf8mb4'committed') = (`committed_at` is not null)) and ((`state` <> _utf8mb4'committed') or (`attempt` > 0)))),
   CONSTRAINT `replay_batch_has_a_replay` CHECK (((`kind` = _utf8mb4'replay') = (`replay_id` is not null)))
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
+
+CREATE TABLE `completion` (
+  `pipeline` varchar(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  `complete_before` datetime NOT NULL,
+  `completed_at` datetime(6) DEFAULT NULL,
+  PRIMARY KEY (`pipeline`,`complete_before`),
+  CONSTRAINT `completion_of_pipeline` FOREIGN KEY (`pipeline`) REFERENCES `pipeline` (`pipeline`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
 CREATE TABLE `dead_letter` (
@@ -107,6 +124,9 @@ CREATE TABLE `partition_offset` (
   `partition_id` int unsigned NOT NULL,
   `start_offset` bigint NOT NULL,
   `next_offset` bigint NOT NULL,
+  `seen_end` bigint DEFAULT NULL,
+  `seen_at` datetime(6) DEFAULT NULL,
+  `counted_through` datetime(6) DEFAULT NULL,
   PRIMARY KEY (`incarnation_id`,`partition_id`),
   CONSTRAINT `offset_of_incarnation` FOREIGN KEY (`incarnation_id`) REFERENCES `topic_incarnation` (`incarnation_id`),
   CONSTRAINT `next_offset_is_not_before_start` CHECK (((0 <= `start_offset`) and (`start_offset` <= `next_offset`)))
@@ -121,6 +141,14 @@ CREATE TABLE `pipeline` (
   `rows_table` varchar(63) CHARACTER SET ascii COLLATE ascii_bin DEFAULT NULL,
   PRIMARY KEY (`pipeline`),
   UNIQUE KEY `result_table_has_one_owner` (`result_table`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
+
+CREATE TABLE `progress` (
+  `pipeline` varchar(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  `counted_through` datetime(6) DEFAULT NULL,
+  `complete_before` datetime DEFAULT NULL,
+  PRIMARY KEY (`pipeline`),
+  CONSTRAINT `progress_of_pipeline` FOREIGN KEY (`pipeline`) REFERENCES `pipeline` (`pipeline`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
 CREATE TABLE `replacement` (

@@ -127,6 +127,8 @@ class Position:
     """Offset at which counting began."""
     next_offset: int
     """The committed offset: the first one that is not counted yet."""
+    seen_end: int | None = None
+    """An end that a plan has seen: once all before it is counted, so is what Kafka had then."""
     open_loss: Loss | None = None
     """The loss that waits for a decision; nothing is read before."""
     accepted_losses: tuple[Loss, ...] = ()

@@ -69,9 +69,9 @@ def test_the_result_is_shown_minute_by_minute(tally: Call, world: World) -> None
     assert (minute["log_time"], minute["log_count"]) == ("2017-07-30 14:11:00", 1_011)
     assert (minute["rule"], document["outdated"], document["other_offsets"]) == ("today", None, 0)
     assert tally("counts", world.name, "--last", "2").stdout.splitlines() == [
-        "MINUTE            LINES",
-        "2017-07-30 14:10  1,010",
-        "2017-07-30 14:11  1,011",
+        "MINUTE            LINES  STATE",
+        "2017-07-30 14:10  1,010  complete",
+        "2017-07-30 14:11  1,011  complete",
         "2 minutes shown, 2,021 lines; --last 20 shows earlier ones",
         "counted now: levels ERROR, WARN; format fixed",
     ]
@@ -100,8 +100,8 @@ def test_minutes_under_other_rules_are_told_with_their_replay(tally: Call, world
         " --to-minute '2017-07-30 14:03' --reason '…'",
     }
     text = tally("counts").stdout.splitlines()
-    assert text[0].split() == ["MINUTE", "LINES", "RULES"]
-    assert text[1].split() == ["2017-07-30", "14:01", "1", "other"]
+    assert text[0].split() == ["MINUTE", "LINES", "STATE", "RULES"]
+    assert text[1].split() == ["2017-07-30", "14:01", "1", "complete", "other"]
     assert document["other_offsets"] == 6
     assert text[-2] == (
         "4 minutes counted under other rules, 2017-07-30 14:01 to 2017-07-30 14:09; Kafka no longer"

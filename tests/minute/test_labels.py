@@ -142,7 +142,7 @@ def test_a_renamed_label_is_refused_and_holds_up_no_other_pipeline(world: World)
     assert world.rows(f"show create table `{world.name}`") == before
     with world.database.transaction() as tx:
         made = [name for name in tx.table_names() if name.startswith(other)]
-    assert sorted(made) == [other, f"{other}__folded", f"{other}__segments"]
+    assert sorted(made) == [f"{other}{of}" for of in ("", "__folded", "__segments", "_minutes")]
 
 
 def test_a_flood_of_values_stops_before_anything_is_written(world: World) -> None:

@@ -42,6 +42,7 @@ COMMIT: Final = "tests/minute/test_commit.py"
 MINUTE: Final = "tests/minute/test_minute.py"
 PLAN: Final = "tests/minute/test_plan.py"
 REPLAY: Final = "tests/minute/test_replay.py"
+COMPLETE: Final = "tests/minute/test_complete.py"
 CONCURRENCY: Final = "tests/minute/test_concurrency.py"
 REPLAY_DAG: Final = "tests/airflow/test_replay_dag.py"
 LOSSES_DAG: Final = "tests/airflow/test_losses_dag.py"
@@ -414,8 +415,8 @@ MUTANTS: Final = (
     Mutant(
         guard="offsets move by what has changed, not by what was found",
         where="tally.ledger.commit:move_offsets",
-        before='" set o.next_offset = s.until_offset"',
-        after='" set o.next_offset = if(o.next_offset = s.from_offset, s.until_offset, o.next_offset)"',
+        before="set o.next_offset = s.until_offset,",
+        after="set o.next_offset = if(o.next_offset = s.from_offset, s.until_offset, o.next_offset),",
         also=(
             (
                 "tally.ledger.commit:move_offsets",
@@ -568,6 +569,56 @@ MUTANTS: Final = (
         before=" or s.malformed <> totalled_malformed",
         after="",
         tests=(f"{COMMIT}::test_each_malformed_record_has_its_dead_letter_before_the_commit",),
+    ),
+    # --- complete minutes
+    Mutant(
+        guard="a complete minute that a batch changes is amended",
+        where="tally.counting.commit:commit_in",
+        before="    progress.amend(tx, tables, batch)\n",
+        after="",
+        tests=(f"{COMPLETE}::test_what_changes_a_complete_minute_amends_it",),
+    ),
+    Mutant(
+        guard="a partition is counted through what was seen once all before it is counted",
+        where="tally.ledger.commit:move_offsets",
+        before="if(s.until_offset >= o.seen_end, o.seen_at",
+        after="if(true, o.seen_at",
+        tests=(f"{COMPLETE}::test_a_backlog_is_counted_through_where_its_end_was_first_seen",),
+    ),
+    Mutant(
+        guard="a partition with new records is not counted through the plan",
+        where="tally.ledger.progress:_SEE",
+        before="if(o.next_offset >= seen.ends, %s",
+        after="if(true, %s",
+        tests=(f"{COMPLETE}::test_all_is_counted_through_the_moment_before_the_plan",),
+    ),
+    Mutant(
+        guard="a pipeline is counted through the least of its partitions",
+        where="tally.ledger.progress:advance",
+        before='if not least["is_known"] or',
+        after="if",
+        tests=(f"{COMPLETE}::test_what_is_new_is_counted_through_no_moment",),
+    ),
+    Mutant(
+        guard="what is blocked shows no end",
+        where="tally.planning.completeness:newly_seen",
+        before="if blocked & {(topic, None), (topic, number)}:",
+        after="if blocked & {topic}:",
+        tests=(f"{COMPLETE}::test_what_is_not_read_keeps_minutes_open",),
+    ),
+    Mutant(
+        guard="an open transaction keeps minutes open",
+        where="tally.planning.completeness:newly_seen",
+        before="TopicPartition(topic=topic, partition=number), held.written_end",
+        after="TopicPartition(topic=topic, partition=number), held.end",
+        tests=(f"{COMPLETE}::test_what_is_not_read_keeps_minutes_open",),
+    ),
+    Mutant(
+        guard="what is complete stays so under a longer lateness",
+        where="tally.ledger.progress:advance",
+        before="greatest(coalesce(complete_before, %s), %s)",
+        after="if(%s is null, null, %s)",
+        tests=(f"{COMPLETE}::test_a_minute_is_open_until_lines_in_time_are_counted",),
     ),
     # --- replaying
     Mutant(

@@ -97,6 +97,10 @@ class KafkaModel(FixedKafka):
     topics: dict[str, Generation] = field(default_factory=dict)
     """The topics that Kafka serves now."""
     tick: int = 0
+    arrivals: dict[int, str] = field(default_factory=dict)
+    """By tick when its record was written, in UTC, by the clock of this machine."""
+    was_stale: bool = False
+    """Whether it has ever given a stale answer."""
     stale: list["KafkaSnapshot"] = field(default_factory=list)
     """Stale answers, which are given first."""
     asked: Callable[[], None] = lambda: None
@@ -126,6 +130,7 @@ class KafkaModel(FixedKafka):
         """Append records, each with its minute; None is a transaction's marker."""
         for kind, minute in said:
             self.tick += 1
+            self.arrivals[self.tick] = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}"
             record = None if kind is None else Record(kind, minute, self.tick)
             self._tell(log, log.end, record)
             log.end += 1
@@ -221,6 +226,7 @@ class KafkaModel(FixedKafka):
     def snapshot(self, topics: Iterable[str], **_: bool) -> KafkaSnapshot:
         """See :meth:`tally.kafka.client.Kafka.snapshot`."""
         self.asked()
+        self.was_stale |= bool(self.stale)
         said = self.stale.pop(0) if self.stale else self.look()
         for topic in said.topics.values():
             self.answers[said.cluster_id, topic.topic_id].append(dict(topic.partitions))

@@ -34,11 +34,28 @@ class Oracle:
         self._checks += 1
         with_audit |= bool(self.audits_every and self._checks % self.audits_every == 0)
         self.pipeline.recorder.check(everything=with_audit)
+        self._check_through()
         if with_audit:
             with self.pipeline.wire.past_the_proxy():
                 verdict = audit(self.pipeline.ctx, self.pipeline.name)
             assert verdict.holds, verdict.findings
             self._check_rows()
+
+    def _check_through(self) -> None:
+        """All is counted or lost that Kafka had by the moment that the ledger names."""
+        facts, kafka = self.pipeline.recorder.model.facts, self.pipeline.kafka
+        if not facts.through or kafka.was_stale:
+            return
+        for number, (cluster, topic_id, state) in facts.generations.items():
+            logs = kafka.generation(cluster, topic_id).logs if state == "current" else []
+            for partition, log in enumerate(logs):
+                _, at = facts.positions.get((number, partition), (0, 0))
+                early = [
+                    (offset, came)
+                    for offset, record in log.held.items()
+                    if offset >= at and (came := kafka.arrivals[record.time]) <= facts.through
+                ]
+                assert not early, f"{facts.through}: {number}/{partition} at {at}, and {early}"
 
     def _check_rows(self) -> None:
         """Readers see the expected lines, each once, where they are kept; the audit shows them."""

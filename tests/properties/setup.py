@@ -42,6 +42,9 @@ _LEDGER: Sequence[str] = (
     "folded_count",
     "lost_range",
     "partition_offset",
+    "progress",
+    "completion",
+    "amendment",
     "topic_incarnation",
 )
 

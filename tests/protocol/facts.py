@@ -125,6 +125,12 @@ class Facts:
     replays: dict[int, str] = field(default_factory=dict)
     folded: Sums = field(default_factory=dict)
     result: Sums = field(default_factory=dict)
+    complete: str = ""
+    """The first minute that is not complete; empty before the first one is."""
+    through: str = ""
+    """By when all is counted that Kafka had, in UTC; empty where that is not known."""
+    amended: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """By minute when it was last changed after it was complete, and by which batch."""
 
     def copy(self) -> "Facts":
         """A copy that can be changed; what it holds is immutable."""

@@ -32,6 +32,8 @@ _PARTS: Final = {
     "replaces": ("replacement", "segment_id, replaced_id"),
     "letters": ("dead_letter", "segment_id, record_offset"),
     "totals": ("dead_letter_total", "segment_id, dead_letters"),
+    "progress": ("progress", "left(complete_before, 19), left(counted_through, 26)"),
+    "amended": ("amendment", "left(log_time, 19), amended_at, batch_id"),
 }
 _OF_SEGMENTS: Final = ("segments", "replaces", "letters", "totals", "contributions")
 
@@ -90,6 +92,9 @@ class Ledger:
         known |= {name: _KINDS[name](self._said[name]) for name in said if name in _KINDS}
         if {*said} & {*_OF_SEGMENTS}:
             known["segments"] = _segments(*(self._said.get(name, []) for name in _OF_SEGMENTS))
+        if "progress" in said:
+            ((complete, through),) = self._said["progress"] or [("", "")]
+            known |= {"complete": complete or "", "through": through or ""}
         self._facts = Facts(**known)
         return self._facts
 
@@ -104,6 +109,7 @@ _KINDS: Final[dict[str, Callable[[Sequence[Any]], Any]]] = {
     "batches": lambda rows: {number: _batch(*of) for number, *of in rows},
     "losses": lambda rows: sorted(Loss((one, of), *about) for one, of, *about in rows),
     "replays": dict,
+    "amended": lambda rows: {minute: (at, batch) for minute, at, batch in rows},
     "folded": _sums,
     "result": _sums,
 }

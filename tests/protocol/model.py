@@ -38,6 +38,8 @@ GUARDS: Final = {
     "forward": "invariant 3: offsets only move forwards, and no start moves",
     "ranges": "invariant 4: the ranges of a batch never change",
     "adds up": "invariant 5: counts add up to matched, dead letters to malformed",
+    "complete": "a minute that is complete stays so",
+    "amended": "a complete minute that changes is amended, by the batch that changes it",
 }
 
 HARD_CASES: Final = (
@@ -122,6 +124,9 @@ class Model:
         self.cases["a restore"] += old != f
         for name, of in old.copy().parts():
             setattr(f, name, of)
+
+    def _advance(self, _: Facts) -> None:
+        """Time has passed, or something was counted."""
 
     def _unknown(self, _: Facts) -> None:
         """A change that no action explains."""
@@ -369,6 +374,8 @@ class Model:
 
     def _check_effect(self, now: Facts, seen: Facts) -> None:
         now.losses.sort()
+        # By the clock: see the invariants.
+        now.complete, now.through, now.amended = seen.complete, seen.through, seen.amended
         for (name, mine), (_, ledgers) in zip(now.parts(), seen.parts(), strict=True):
             self.need("effect", mine == ledgers, _difference(name, mine, ledgers))
 
@@ -378,6 +385,8 @@ class Model:
             self.need("forward", then[0] == start and then[1] >= at, (place, start, at, then))
         for number, s in {} if is_restore else before.segments.items():
             self.need("ranges", f.segments.get(number, s).range == s.range, s)
+        if not is_restore:
+            self._check_complete(before, f)
         tiles: dict[Place, list[tuple[int, int]]] = {place: [] for place in f.positions}
         live: list[Segment | Loss] = [*f.live().values()]
         for tile in [*live, *(lo for lo in f.losses if lo.is_tile)]:
@@ -391,6 +400,17 @@ class Model:
             lines = sum(n for n, _ in c.rows.values())
             is_whole = s.state == "folded" or (lines, len(c.letters)) == (c.matched, c.malformed)
             self.need("adds up", is_whole and c.matched + c.malformed <= c.records, s)
+
+    def _check_complete(self, before: Facts, f: Facts) -> None:
+        self.need("complete", f.complete >= before.complete, f.complete)
+        both = before.result.keys() | f.result.keys()
+        changed = {key[0] for key in both if before.result.get(key) != f.result.get(key)}
+        amended = {m for m, by in f.amended.items() if before.amended.get(m) != by}
+        expected = {minute for minute in changed if minute < before.complete}
+        self.need("amended", amended == expected, (before.complete, expected, amended))
+        batches = {f.amended[minute][1] for minute in amended}
+        committed = {b for b in batches if f.batches[b] != before.batches.get(b)}
+        self.need("amended", batches == committed, batches)
 
 
 def accepts(

@@ -100,6 +100,8 @@ class Recorder:
 
     def _between(self, old: Facts, now: Facts, claim: Claim | None) -> Iterator[Done]:
         """The actions that explain a transaction, in the protocol's order."""
+        if (now.complete, now.through) != (old.complete, old.through):
+            yield "advance", {}  # first, as the last action is compared with the state before
         for number, b in now.batches.items():
             if b.state == "abandoned" and old.batches.get(number, b).state != "abandoned":
                 yield "abandon", {"batch": number}

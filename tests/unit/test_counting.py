@@ -76,6 +76,7 @@ def test_whatever_is_counted_by_is_in_the_fingerprint() -> None:
     rules = {
         "line_format": "log4j",
         "levels": ["ERROR", "WARN"],
+        "time": "record",
         "time_zone": "Europe/Berlin",
         "filter": {"topic": ["b", "a"], "logger": ["x"]},
         "continuation_lines": "unmatched",

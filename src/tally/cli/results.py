@@ -32,6 +32,7 @@ LABEL_WIDTH: Final = 40
 """Characters that are shown of a label's value; --wide and --json have all of it."""
 VIOLATIONS_SHOWN: Final = 50
 
+STATE: Final = Column("state", "", "STATE")
 RULES: Final = (
     Column("rule", "", "RULES", of=lambda row: "" if row.rule is results.Rule.TODAY else row.rule),
 )
@@ -66,11 +67,20 @@ def _minutes(view: results.CountsView) -> set[str]:
 )
 @click.option("--since", type=options.MINUTE, help="From this minute on, by the lines' own clock.")
 @click.option("--until", type=options.MINUTE, help="Up to and including this minute.")
+@click.option("--complete", is_flag=True, help="Only minutes that are complete.")
 @options.wide
 def counts(
-    app: App, pipeline: str | None, last: int | None, since: str | None, until: str | None
+    app: App,
+    pipeline: str | None,
+    last: int | None,
+    since: str | None,
+    until: str | None,
+    complete: bool,
 ) -> int:
     """Show the result: lines per minute.
+
+    A minute is open until all is counted that reached Kafka in time; a complete one that changes
+    after that, by a late line or a replay, is amended.
 
     A minute without counted lines has no row. Minutes with lines that were counted under other
     rules than today's are marked, and the replay is named that brings them up to date, as far as
@@ -79,12 +89,15 @@ def counts(
     Examples:
         tally counts
         tally counts error_log --last 60 --json
+        tally counts --complete --json | jq '.minutes[-1].log_count'
         tally counts --since '2026-11-20 14:05' --until '2026-11-20 14:20'
     """
     if last is None and since is None and until is None:
         last = LAST
 
-    read = partial(results.counts, app.context, last=last, since=since, until=until)
+    read = partial(
+        results.counts, app.context, last=last, since=since, until=until, complete=complete
+    )
     names = app.chosen(pipeline)
     if len(names) == 1:
         view = read(names[0])
@@ -101,7 +114,8 @@ def counts(
 
 def _show_counts(out: Output, view: results.CountsView, last: int | None) -> None:
     rules = {row.rule for row in view.minutes}
-    show_rows(out, view.columns, view.minutes, RULES if rules - {results.Rule.TODAY} else ())
+    more = RULES if rules - {results.Rule.TODAY} else ()
+    show_rows(out, view.columns, view.minutes, (STATE, *more))
     minutes = len({row.log_time for row in view.minutes})
     shown = f"{plural(minutes, 'minute')} shown, {plural(view.total, 'line')}"
     is_cut = last is not None and minutes == last

@@ -19,9 +19,10 @@ SERVERS_DATABASES = frozenset({"information_schema", "mysql", "performance_schem
 # Tally's own tables; a result table must not take one of their names.
 RESERVED_TABLES = frozenset(
     {
-        *("batch", "dead_letter", "dead_letter_total", "folded_count", "ledger_identity"),
-        *("lost_range", "partition_offset", "pipeline", "replacement", "replay", "row_outbox"),
-        *("segment", "segment_count", "topic_incarnation"),
+        *("amendment", "batch", "completion", "dead_letter", "dead_letter_total", "folded_count"),
+        "ledger_identity",
+        *("lost_range", "partition_offset", "pipeline", "progress", "replacement", "replay"),
+        *("row_outbox", "segment", "segment_count", "topic_incarnation"),
     }
 )
 
@@ -37,6 +38,8 @@ ROWS_SUFFIX: Final = "_rows"
 """Of the view of the lines, after the name of the result table."""
 FILES_SUFFIX: Final = "_files"
 """Of the view of the files that hold the lines, after the name of the result table."""
+MINUTES_SUFFIX: Final = "_minutes"
+"""Of the view of the minutes, after the name of the result table."""
 RIGHTS: Final = ("select", "insert", "update", "delete")
 """The rights on a table that counting needs."""
 PROCEDURE_SUFFIX: Final = "_keep"

@@ -120,7 +120,8 @@ class Pipeline(Section):
     offset after it (`Z`, `+02:00`), shown in `time_zone`; or Kafka's timestamp of its `record`."""
     time_zone: Annotated[str, AfterValidator(check_zone)] | None = None
     """Time zone in which instants and Kafka's timestamps are shown, such as `Europe/Berlin`; UTC
-    when not set. A wall clock is never shifted."""
+    when not set. A wall clock is never shifted: it says in which zone that is, which decides when a
+    minute is complete."""
     assume_year: Annotated[int, Field(ge=1000, le=9999)] | Literal["from_record"] | None = None
     """Year of lines that print none: a number, or `from_record`: the latest year in which the line
     is at most 7 days ahead of its record's timestamp."""
@@ -189,6 +190,9 @@ class Pipeline(Section):
     patience_s: Annotated[int, Field(ge=30, le=86_400)] = 600
     """Seconds the count of one batch may take; more than `mysql.statement_timeout_s`. The other
     timeouts of a run follow from it."""
+    lateness_s: Annotated[int, Field(ge=0, le=86_400)] = 60
+    """Seconds after its own time within which a line reaches Kafka: a minute is complete when all
+    is counted that Kafka had so long after its end."""
     max_lag_offsets: Annotated[int, Field(ge=0)] | None = None
     """Offsets that may wait to be counted; more are a warning of the health."""
     prune_after_days: Annotated[int, Field(ge=0, le=36_500)] = 14
@@ -236,11 +240,12 @@ class Pipeline(Section):
     @property
     def time_rule(self) -> TimeRule:
         """How the minute follows from a line and its record."""
+        has_zone = self.time != "line" or self.format.states_instant
         return TimeRule(
             from_record=self.time == "record",
             by_offset=self.time == "instant",
             assume_year=self.assume_year,
-            zone=self.time_zone,
+            zone=self.time_zone if has_zone else None,
         )
 
     @property

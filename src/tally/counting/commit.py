@@ -17,7 +17,7 @@ from tally.deliveries.contract import Delivery
 from tally.deliveries.kept_lines import delivery_of
 from tally.errors import SchemaError
 from tally.ledger import commit as steps
-from tally.ledger import contributions
+from tally.ledger import contributions, progress
 from tally.ledger.batches import find_batch, settle_replay
 from tally.ledger.dead_letters import replace_dead_letters
 from tally.ledger.line_sets import check_lines
@@ -84,7 +84,8 @@ def commit_in(
        replay: supersede every segment that it was planned to replace, or none,
     3. write the contributions, and add to the result what they differ by from those they replace,
     4. write the dead letters, and delete those of replaced segments,
-    5. mark the segments live and the batch committed; kept lines must be safe by then.
+    5. mark the segments live and the batch committed; kept lines must be safe by then,
+    6. record which complete minutes have changed, and which are complete now.
 
     Returns:
         Whether this call committed it; False when it was committed before.
@@ -133,6 +134,9 @@ def commit_in(
     steps.mark_committed(tx, batch, pipeline, delivery.ctx.requester.version, read_at)
     if batch.replay_id is not None:
         settle_replay(tx, batch.replay_id)
+    # 6
+    progress.amend(tx, tables, batch)
+    progress.advance(tx, pipeline)
     return True
 
 

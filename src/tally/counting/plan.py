@@ -14,10 +14,11 @@ from tally.context import Context, Transaction
 from tally.deliveries.kept_lines import delivery_of
 from tally.errors import AccessDeniedError, TransactionRetryError
 from tally.formatting import plural
-from tally.ledger import batches, positions, tables
+from tally.ledger import batches, positions, progress, tables
 from tally.ledger.line_sets import ledger_id, record_rows_view
 from tally.planning import ingest
 from tally.planning.blocks import Block
+from tally.planning.completeness import newly_seen
 from tally.views import view_of
 
 log = logging.getLogger(__name__)
@@ -141,6 +142,8 @@ def plan(ctx: Context, name: str, *, dry_run: bool = False) -> Planned:
 class _Asked:
     """What Kafka has answered."""
 
+    at: datetime
+    """A moment before, by the clock of the ledger's server."""
     known: Mapping[str, model.KnownTopic]
     """The topics that the ledger knew before."""
     kafka: model.KafkaSnapshot
@@ -152,6 +155,7 @@ class _Asked:
 def _ask_kafka(ctx: Context, pipeline: Pipeline) -> _Asked:
     """Ask Kafka for everything, before the planning transaction takes its locks."""
     with ctx.database.transaction(read_only=True) as tx:
+        asked_at = progress.now(tx)
         known = positions.known_topics(tx, pipeline.name)
         open_batches = batches.find_open_ingest(tx, pipeline.name)
         # Here, as the planning transaction may have to wait for others, who may wait to alter them.
@@ -165,6 +169,7 @@ def _ask_kafka(ctx: Context, pipeline: Pipeline) -> _Asked:
     starts = _starts(ctx, pipeline, snapshot, new) if new else {}
     counted_before = _counted_before(ctx, pipeline, new) if new else ()
     return _Asked(
+        at=asked_at,
         known=known,
         kafka=snapshot,
         decide=lambda known: ingest.plan_ingest(
@@ -210,6 +215,7 @@ def _plan(
     open_batches = batches.find_open_ingest(tx, pipeline.name, lock=True)
     known = positions.known_topics(tx, pipeline.name)
     found = asked.decide(known)
+    seen = newly_seen(known, asked.kafka, found.blocks)
     now = ctx.clock.now()
     causes = {
         b.batch_id: ingest.offset_conflicts(b.segments, known)
@@ -231,6 +237,8 @@ def _plan(
         busy = [segment for b in resumed for segment in b.segments]
         found = ingest.beside(found, busy, by_partition=pipeline.commits_by_partition)
     new = positions.write_plan(tx, pipeline, found, known, ctx.requester)
+    progress.see(tx, pipeline.name, seen, asked.at)
+    progress.advance(tx, pipeline)
     planned = [*resumed, *(batches.find_batches(tx, new) if new else ())]
     return Planned(
         pipeline=pipeline.name,

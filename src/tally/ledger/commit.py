@@ -68,7 +68,8 @@ def move_offsets(tx: Transaction, batch: Batch) -> None:
     """
     moved = tx.execute(
         "update partition_offset o join segment s using (incarnation_id, partition_id)"
-        " set o.next_offset = s.until_offset"
+        " set o.next_offset = s.until_offset, o.counted_through ="
+        " if(s.until_offset >= o.seen_end, o.seen_at, o.counted_through)"
         " where s.batch_id = %s and s.state = 'planned' and o.next_offset = s.from_offset",
         (batch.batch_id,),
     )

@@ -331,6 +331,12 @@ def _changes(tables: Tables, chosen: str) -> str:
     )
 
 
+def changed_minutes(tables: Tables) -> str:
+    """A query for the minutes ``log_time`` that a batch changes; its id is both parameters."""
+    changes = f"{_changes(tables, _OF_BATCH)} having {_differs(tables)}"
+    return f"select distinct `{TIME}` as log_time from ({changes}) changes"
+
+
 def _differs(tables: Tables) -> str:
     return " or ".join(f"{_sum(s)} <> 0" for s in tables.sums)
 

@@ -200,6 +200,8 @@ def adopt_topic(
     ]
     decide_losses(tx, pipeline, old_losses, accept=True, by=by, reason=reason)
     _accept_planned_as_lost(tx, known.generation_id, by=by, reason=reason)
+    # What the new generation has had until now is not counted.
+    tx.execute("update progress set counted_through = null where pipeline = %s", (pipeline,))
     tx.execute(
         "update topic_incarnation set state = 'retired', retired_at = %s where incarnation_id = %s",
         (tx.now(), known.generation_id),

@@ -59,6 +59,7 @@ def lock_pipeline(tx: Transaction, pipeline: str, result_table: str) -> None:
             "insert ignore into pipeline (pipeline, result_table, created_at) values (%s, %s, %s)",
             (pipeline, result_table, tx.now()),
         )
+        tx.execute("insert ignore into progress (pipeline) values (%s)", (pipeline,))
         # With locks: of two first planners of one table, under either spelling, one sees the other.
         check_owner(tx, pipeline, result_table, lock=True)
         check_unowned(tx, pipeline, result_table)
@@ -110,7 +111,7 @@ def known_topics(tx: Transaction, pipeline: str) -> dict[str, KnownTopic]:
         of.append((row["state"], record(Loss, row)))
     rows = tx.rows(
         "select i.incarnation_id, i.topic, i.topic_id, i.cluster_id,"
-        " o.partition_id, o.start_offset, o.next_offset"
+        " o.partition_id, o.start_offset, o.next_offset, o.seen_end"
         " from topic_incarnation i left join partition_offset o using (incarnation_id)"
         " where i.pipeline = %s and i.state = 'current'",
         (pipeline,),

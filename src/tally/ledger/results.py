@@ -42,6 +42,7 @@ def result_rows(
     last: int | None = None,
     since: str | None = None,
     until: str | None = None,
+    before: str | None = None,
 ) -> list[ResultRow]:
     """The result, oldest minute first, then by labels.
 
@@ -51,8 +52,11 @@ def result_rows(
         last: How many of the latest minutes; all when None.
         since: The first minute; no limit when None.
         until: The last minute, itself included; no limit when None.
+        before: The first minute after the span; no limit when None, and no minute at all when ''.
     """
-    bounds = {f"`{TIME}` >= %s": since, f"`{TIME}` <= %s": until}
+    if before == "":
+        return []
+    bounds = {f"`{TIME}` >= %s": since, f"`{TIME}` <= %s": until, f"`{TIME}` < %s": before}
     asked = {sql: minute for sql, minute in bounds.items() if minute is not None}
     where = f" where {' and '.join(asked)}" if asked else ""
     latest = ""

@@ -10,15 +10,19 @@ from dataclasses import replace
 from typing import Final
 
 from tally.aggregates.aggregate import TIME, Aggregate
-from tally.config.names import LABEL_CHARS_MAX, LABELS_MAX, tables_beside
+from tally.config.names import LABEL_CHARS_MAX, LABELS_MAX, MINUTES_SUFFIX, tables_beside
 from tally.config.pipeline import Pipeline
 from tally.errors import ConfigError, SchemaError
 from tally.ledger import tables
 from tally.ledger.contributions import copy_shared
 from tally.ledger.line_sets import check_lines
 from tally.ledger.positions import check_owner, lock_pipeline
+from tally.ledger.progress import minutes_query
 from tally.ledger.schema import PRIMARY, read_shape
 from tally.mysql.transactions import Database, Transaction
+
+_NAME_MAX: Final = 64
+"""Characters of a name that MySQL knows."""
 
 FIRST_RESULT: Final = "error_log"
 """The result table that the migrations create."""
@@ -41,6 +45,22 @@ def create_result_table(database: Database, table: str) -> None:
     """Create a result table, without labels."""
     with database.transaction() as tx:
         tx.execute(_RESULT.format(table=table))
+
+
+def minutes_view(pipeline: Pipeline) -> str | None:
+    """The name of the view of a pipeline's minutes; None where it would be too long."""
+    name = pipeline.table + MINUTES_SUFFIX
+    return name if len(name) <= _NAME_MAX else None
+
+
+def create_minutes_view(database: Database, pipeline: Pipeline) -> None:
+    """Create the view of a pipeline's minutes, or change it."""
+    with database.transaction() as tx:
+        own = tables.tables_to_read(tx, pipeline)
+        query = minutes_query(own, pipeline.name)
+        tx.execute(
+            f"create or replace sql security invoker view `{minutes_view(pipeline)}` as {query}"
+        )
 
 
 def prepare_tables(database: Database, pipeline: Pipeline) -> None:

@@ -153,8 +153,3 @@ def check_time_rule(line_format: LineFormat, rule: TimeRule) -> None:
         raise ValueError('states an instant by itself: leave time = "instant" out')
     if rule.by_offset and not _may_have_offset(line_format):
         raise ValueError('has no offset behind its time: leave time = "instant" out')
-    if rule.zone is not None and not (line_format.states_instant or rule.by_offset):
-        raise ValueError(
-            "prints a wall clock, which is never shifted: leave time_zone out. It serves numbers "
-            'since 1970, time = "record", and time = "instant" for lines with an offset'
-        )

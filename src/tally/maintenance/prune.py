@@ -14,6 +14,7 @@ from tally.context import Context, Transaction
 from tally.deliveries.kept_lines import delivery_of
 from tally.ledger import folding
 from tally.ledger.folding import Folded
+from tally.ledger.progress import forget_completions
 from tally.ledger.schema import check_version
 from tally.views import view_of
 
@@ -87,6 +88,8 @@ def prune(
         folded += of_partition
     progress(len(partitions), len(partitions))
     folded += _until_done(ctx, lambda tx: folding.forget_history(tx, name, cutoff), dry_run=dry_run)
+    forget = partial(forget_completions, pipeline=name, cutoff=cutoff)
+    folded += Folded(rows=ctx.database.run(forget, dry_run=dry_run))
     if not dry_run:
         delivery_of(ctx, pipeline).tidy()
     return view_of(PruneView, folded, pipeline=name, dry_run=dry_run, partitions=touched)

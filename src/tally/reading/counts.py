@@ -15,6 +15,7 @@ from tally.errors import TallyError
 from tally.formatting import plural, time_span
 from tally.ledger import rules
 from tally.ledger.positions import PartitionRecord
+from tally.ledger.progress import Completion, completion_of, progress_of
 from tally.ledger.results import ResultRow, ranges_of_minutes, result_rows
 from tally.ledger.rules import OtherRule
 from tally.ledger.tables import Tables, tables_to_read
@@ -67,8 +68,8 @@ class Outdated:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CountedRowView(ResultRow):
-    """A row of the result, and by which rules its minute was counted."""
+class CountedRowView(ResultRow, Completion):
+    """A row of the result, whether its minute is complete, and by which rules it was counted."""
 
     rule: Rule
     """``unknown``: some of its lines are of folded segments."""
@@ -137,6 +138,7 @@ def counts(
     last: int | None = None,
     since: str | None = None,
     until: str | None = None,
+    complete: bool = False,
 ) -> CountsView:
     """The result as it is now; all minutes by default.
 
@@ -146,6 +148,7 @@ def counts(
         last: Only this many of the latest minutes.
         since: The first minute, ``YYYY-MM-DD HH:MM`` on the lines' own clock.
         until: The last minute, inclusive.
+        complete: Only minutes that are complete, amended ones included.
 
     Raises:
         UnknownPipelineError: No such pipeline is configured.
@@ -154,13 +157,16 @@ def counts(
     pipeline, today = ctx.settings.pipeline(name), fingerprint(ctx.settings.pipeline(name))
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         tables = tables_to_read(tx, pipeline)
-        rows = result_rows(tx, tables, last=last, since=since, until=until)
+        before = progress_of(tx, name).complete_before or "" if complete else None
+        rows = result_rows(tx, tables, last=last, since=since, until=until, before=before)
         found: Sequence[OtherRule] = ()
         folded: set[str] = set()
+        known: dict[str, Completion] = {}
         if rows:
             span = (rows[0].log_time, rows[-1].log_time)
             found = rules.other_rules(tx, tables, name, today, *span)
             folded = rules.folded_minutes(tx, tables, name, *span)
+            known = completion_of(tx, tables, name, *span)
         elsewhere = rules.other_offsets(tx, name, today)
     others = {minute: list(of) for minute, of in groupby(found, key=attrgetter("log_time"))}
     outdated: Outdated | None = None
@@ -185,17 +191,22 @@ def counts(
         outdated=outdated,
         other_offsets=sum(other.offsets for other in elsewhere),
         other_offsets_gone=gone,
-        minutes=tuple(_counted(row, others.get(row.log_time, ()), folded) for row in rows),
+        minutes=tuple(
+            _counted(row, known[row.log_time], others.get(row.log_time, ()), folded) for row in rows
+        ),
         total=sum(row.log_count for row in rows),
     )
 
 
-def _counted(row: ResultRow, others: Sequence[OtherRule], folded: set[str]) -> CountedRowView:
+def _counted(
+    row: ResultRow, known: Completion, others: Sequence[OtherRule], folded: set[str]
+) -> CountedRowView:
     """A row with its rules; another rule counts more than an unknown one."""
     rule = Rule.UNKNOWN if row.log_time in folded else Rule.TODAY
     return view_of(
         CountedRowView,
         row,
+        known,
         rule=Rule.OTHER if others else rule,
         other_fingerprints=tuple(dict.fromkeys(other.format_fingerprint for other in others)),
     )

@@ -106,6 +106,9 @@ def _steps(
         columns = ", ".join(Aggregate.of(pipeline).columns)
         text = f"columns of {pipeline.table}" + (f" for {columns}" if columns else "")
         yield text, partial(table_changes.prepare_tables, database, pipeline)
+    view = table_changes.minutes_view(pipeline)
+    if view is not None and view not in there:
+        yield f"view {view}", partial(table_changes.create_minutes_view, database, pipeline)
     with suppress(*unknown):
         if table := table_changes.lacks_index(database, pipeline):
             index = f"index {table_changes.MINUTE_INDEX} of {table}"

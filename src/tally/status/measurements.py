@@ -29,6 +29,9 @@ METRICS: Final = {
         "Smallest share of its retention that an uncounted record has left; absent without one."
     ),
     "blocked_partitions": "Partitions or topics that are not read.",
+    "counted_through_timestamp_seconds": (
+        "All is counted that Kafka had then; absent while that is not known of a partition."
+    ),
     "open_losses": "Lost ranges that wait for a decision.",
     "open_loss_offsets": "Offsets in open losses.",
     "open_batches": "Batches that are planned and not committed.",
@@ -99,6 +102,8 @@ def of_status(view: StatusView) -> Iterator[Measurement]:
         if p.next_offset is not None and p.start_offset is not None:
             passed = p.next_offset - p.start_offset
             yield Measurement("counted_offsets_total", passed, labels=labels)
+    if view.counted_through is not None:
+        yield _at("counted_through_timestamp_seconds", view.counted_through)
     yield Measurement("open_losses", len(view.open_losses))
     yield Measurement("open_loss_offsets", sum(loss.range.offsets for loss in view.open_losses))
     yield Measurement("open_batches", len(view.open_batches))

@@ -16,6 +16,7 @@ from tally.ledger.batches import find_open_ingest
 from tally.ledger.decisions import LossRecord, find_losses
 from tally.ledger.line_sets import Unshown, check_lines, unshown
 from tally.ledger.positions import known_topics
+from tally.ledger.progress import Progress, progress_of
 from tally.ledger.records import BatchRecord, last_committed, open_batches
 from tally.model import KafkaSnapshot, KnownTopic, LossCause, OffsetRange, TopicPartition
 from tally.planning.blocks import OTHER_RECORDS, Block, BlockReason, before_a_plan
@@ -124,6 +125,8 @@ class PipelineState:
     """What the latest batches under today's rules have read."""
     alternating: tuple[str, ...] = ()
     """Who has counted the latest batches, where these follow two rules in turn."""
+    progress: Progress = field(default_factory=Progress)
+    """How far it has counted, in time."""
     unshown: Unshown = field(default_factory=Unshown)
     """What is committed, and not shown to readers of its lines."""
     unprepared: ErrorView | None = None
@@ -168,6 +171,7 @@ class PipelineState:
             open_losses=tuple(find_losses(tx, name, only_open=True)),
             understood=rules.recently_understood(tx, name, fingerprint(pipeline), recent),
             alternating=rules.alternating(tx, name, recent),
+            progress=progress_of(tx, name),
             unshown=unshown(tx, name),
             unprepared=_why_unprepared(tx, pipeline),
             recent_records=rules.records_committed_since(tx, name, now - RATE_OVER),

@@ -33,6 +33,11 @@ class StatusView:
     """What is wrong, failures first; empty when nothing is."""
     lag_offsets: int | None
     """Offsets of all partitions that are not counted; null when Kafka did not answer."""
+    counted_through: datetime | None
+    """All is counted that Kafka had at this moment; null while that is not known of a partition."""
+    complete_before: str | None
+    """The first minute that is not complete, `YYYY-MM-DD HH:MM:00` on the lines' own clock; null
+    before the first one is."""
     understood: Understood
     """What the latest batches under today's rules have read."""
     records_per_second: float
@@ -223,6 +228,7 @@ def status_of(state: PipelineState) -> StatusView:
     return view_of(
         StatusView,
         state,
+        state.progress,
         pipeline=state.pipeline.name,
         result_table=state.pipeline.table,
         health=worst_of([*(p.health for p in problems), *unknown]),

@@ -1,0 +1,45 @@
+-- When a minute is complete. Of each partition: an end that a plan has seen, when, and the moment by
+-- which all that Kafka had is counted. Of each pipeline: the least of these moments, and the minutes
+-- before which all are complete; when they became so; and the minutes that have changed since.
+-- transactional: false
+
+-- MySQL has no "add column if not exists": a migration that was interrupted is run again.
+set @change = (
+    select if(count(*) = 0,
+        'alter table partition_offset
+            add column seen_end bigint null,
+            add column seen_at datetime(6) null,
+            add column counted_through datetime(6) null',
+        'do 0')
+    from information_schema.columns
+    where table_schema = database() and table_name = 'partition_offset'
+        and column_name = 'counted_through'
+);
+prepare change_partition_offset from @change;
+execute change_partition_offset;
+deallocate prepare change_partition_offset;
+
+create table if not exists progress (
+    pipeline varchar(63) character set ascii collate ascii_bin not null primary key,
+    counted_through datetime(6) null,
+    complete_before datetime null,
+    constraint progress_of_pipeline foreign key (pipeline) references pipeline (pipeline)
+);
+insert ignore into progress (pipeline) select pipeline from pipeline;
+
+create table if not exists completion (
+    pipeline varchar(63) character set ascii collate ascii_bin not null,
+    complete_before datetime not null,
+    completed_at datetime(6) null,
+    primary key (pipeline, complete_before),
+    constraint completion_of_pipeline foreign key (pipeline) references pipeline (pipeline)
+);
+
+create table if not exists amendment (
+    pipeline varchar(63) character set ascii collate ascii_bin not null,
+    log_time datetime not null,
+    amended_at datetime(6) not null,
+    batch_id bigint unsigned not null,
+    primary key (pipeline, log_time),
+    constraint amendment_of_pipeline foreign key (pipeline) references pipeline (pipeline)
+);
