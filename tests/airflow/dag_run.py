@@ -33,7 +33,7 @@ class Finished:
         """An XCom of a task."""
         from airflow.models.xcom import XComModel as XCom
 
-        rows = _rows(
+        rows = rows_of(
             XCom.get_many(run_id=self.run_id, dag_ids=self._dag_id, task_ids=task_id, key=key)
         )
         return XCom.deserialize_value(rows[0][0]) if rows else None
@@ -46,7 +46,7 @@ class Finished:
         of_asset = AssetEvent.asset_id == AssetModel.id
         extras = select(AssetModel.name, AssetEvent.extra).join(AssetEvent, of_asset)
         of_run = (AssetEvent.source_run_id == self.run_id, AssetEvent.source_dag_id == self._dag_id)
-        return {name: extra for name, extra in _rows(extras.where(*of_run))}  # noqa: C416
+        return {name: extra for name, extra in rows_of(extras.where(*of_run))}  # noqa: C416
 
     def stored(self) -> str:
         """Everything that Airflow has stored of the run's tasks: rendered fields and XComs."""
@@ -56,14 +56,15 @@ class Finished:
 
         columns = ((Rendered, Rendered.rendered_fields), (XComModel, XComModel.value))
         of_run = [select(what).where(of.run_id == self.run_id) for of, what in columns]
-        return json.dumps([[value for (value,) in _rows(one)] for one in of_run])
+        return json.dumps([[value for (value,) in rows_of(one)] for one in of_run])
 
 
 RunDag = Callable[..., Finished]
 """Runs a DAG of the checkout with the world's configuration, to its end."""
 
 
-def _rows(statement: Any) -> list[Any]:
+def rows_of(statement: Any) -> list[Any]:
+    """The rows of a query of Airflow's own database."""
     from airflow.utils.session import create_session
 
     with create_session() as session:

@@ -1,6 +1,7 @@
 """The tasks of a DAG of the checkout, called one by one, outside of a scheduler."""
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -13,6 +14,16 @@ if TYPE_CHECKING:
     from tally.airflow.count import TallyCountOperator
 
 JOB = PROJECT / "jobs" / "count_errors.py"
+
+
+class _NoEvents(list[Any]):
+    """The events of an asset that never had one."""
+
+    def ascending(self, _: bool) -> "_NoEvents":
+        return self
+
+    def limit(self, _: int) -> "_NoEvents":
+        return self
 
 
 class Tasks:
@@ -61,6 +72,7 @@ class Tasks:
             "dag_run": self._run,
             "params": self.params,
             "outlet_events": self.events,
+            "inlet_events": defaultdict(_NoEvents),
         }
         task: Any = self.dag.get_task(task_id)
         try:

@@ -77,6 +77,8 @@ def test_a_scrape_says_what_the_ledger_and_kafka_say(
     world.produce(["a line"], 1)
     lose(world, 1)
     run_dag(f"{world.name}_audit")
+    complete = "complete_before = '2017-07-30 14:10:00', counted_through = utc_timestamp(6)"
+    world.execute(f"update progress set {complete} where pipeline = %s", (world.name,))
     found = scraped(client, metrics_token)
 
     def of(name: str, **labels: str) -> float | None:
@@ -105,7 +107,10 @@ def test_a_scrape_says_what_the_ledger_and_kafka_say(
     assert of("last_batch_step_seconds", step="committed") is not None
     assert (of("audit_holds"), of("audit_violations")) == (1, 0)
     assert (of("audit_timestamp_seconds") or 0) >= before - 1
-    assert {name.removeprefix("tally_") for name, _ in found} == set(METRICS)
+    assert of("complete_minute_lines") == 3
+    assert before - 1 <= (of("counted_through_timestamp_seconds") or 0) <= time.time() + 1
+    of_labels = {"complete_minute_label_lines"}
+    assert {name.removeprefix("tally_") for name, _ in found} == set(METRICS) - of_labels
 
 
 @pytest.mark.stack

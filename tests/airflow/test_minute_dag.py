@@ -18,6 +18,8 @@ from tests.world import World
 pytestmark = [*AIRFLOW, pytest.mark.stack]
 
 INFO = "2017-07-30 14:09:09 INFO all is well"
+COMPLETE = {"complete": "success"}
+SKIPPED = {"complete": "skipped"}
 LAST_RUN = pendulum.datetime(2026, 11, 20, 9, 0)
 
 
@@ -36,7 +38,7 @@ def test_a_run_counts_what_is_new_batch_after_batch(
     world.produce([ERROR, "garbage"], 1)
     run = run_dag(world.name)
     assert run.state == "success"
-    assert run.tasks == {"plan": "success", "count": "success", "blocked": "skipped"}
+    assert run.tasks == {"plan": "success", "count": "success", "blocked": "skipped"} | SKIPPED
     assert world.counts() == {"2017-07-30 14:09": 3}
     assert world.offsets() == {0: (0, 3), 1: (0, 2)}
     first, second = world.batches()
@@ -63,10 +65,10 @@ def test_nothing_new_ends_green_and_says_so(world: World, run_dag: RunDag) -> No
 
     run = run_dag(world.name)
     assert run.state == "success"
-    assert run.tasks == {"plan": "success", "count": "skipped", "blocked": "skipped"}
+    assert run.tasks == {"plan": "success", "count": "skipped", "blocked": "skipped"} | COMPLETE
     assert run.xcom("plan", "batch")["text"] == f"nothing new in {world.topic}"
     assert world.batches() == []
-    assert run.events() == {}
+    assert run.events().keys() == {f"tally_{world.name}_hours"}
     for dag_id in (world.name, f"{world.name}_replay"):
         with pytest.raises(DagRunTypeNotAllowed, match="does not allow backfill runs"):
             _create_backfill(
@@ -82,7 +84,7 @@ def test_nothing_new_ends_green_and_says_so(world: World, run_dag: RunDag) -> No
     # A missing topic is red with its own error: nothing to count, and an operator must act.
     world.configure(topics=["there-is-no-such-topic"])
     missing = Tasks(world)
-    assert missing.run("plan") == ["blocked"]
+    assert missing.run("plan") == ["blocked", "complete"]
     assert "[topic-missing]" in missing.xcoms["plan", "batch"]["blocked"]
     with pytest.raises(
         AirflowFailException, match=r"takes no configuration.* partition; .*_replay"
@@ -108,16 +110,16 @@ def test_a_blocked_partition_makes_the_run_red_and_the_others_are_counted(
 
     red = run_dag(world.name)
     assert red.state == "failed"
-    assert red.tasks == {"plan": "success", "count": "success", "blocked": "failed"}
+    assert red.tasks == {"plan": "success", "count": "success", "blocked": "failed"} | COMPLETE
     assert world.offsets() == {0: (0, 5), 1: (0, 2)}
     assert "[partitions-blocked]" in red.xcom("plan", "batch")["blocked"]
     assert "[2, 4) was never counted" in red.xcom("plan", "batch")["blocked"]
     assert f"trigger {world.name}_losses" in "".join(capfd.readouterr())
     assert red.xcom("blocked", "_link_LossesLink") == f"/dags/{world.name}_losses"
 
-    assert Tasks(world).run("plan") == ["blocked"]
+    assert Tasks(world).run("plan") == ["blocked", "complete"]
     accept(world)
-    assert Tasks(world).run("plan") == ["count"]
+    assert Tasks(world).run("plan") == ["count", "complete"]
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -127,7 +129,7 @@ def test_a_failed_count_makes_the_run_red(
     world.produce([INFO], 0)
     monkeypatch.setenv("STAND_IN", "exit=4")
     red = run_dag(world.name)
-    assert red.tasks == {"plan": "success", "count": "failed", "blocked": "skipped"}
+    assert red.tasks == {"plan": "success", "count": "failed", "blocked": "skipped"} | SKIPPED
     assert red.state == "failed"
     assert red.events() == {}
     world.produce([INFO], 0)
@@ -193,7 +195,7 @@ def test_a_run_that_is_cleared_days_after_its_success_counts_nothing_twice(
     assert event == run.xcom("count", "outcome")
     assert list(event["seconds_until"]) == ["planned", "claimed", "read", "committed"]
     cleared = run_dag(world.name, again=True)
-    assert cleared.tasks == {"plan": "success", "count": "skipped", "blocked": "skipped"}
+    assert cleared.tasks == {"plan": "success", "count": "skipped", "blocked": "skipped"} | COMPLETE
     assert len(world.batches()) == 1
     world.produce([INFO] * 4)
     assert run_dag(world.name, again=True).state == "success"

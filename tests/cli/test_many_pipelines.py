@@ -39,7 +39,8 @@ def test_every_pipeline_has_a_line_and_a_wrong_one_too(tally: Call, world: World
     world.produce([LINE] * 2, 0)
     second = add("second", migrated=False)
     wrong = add("wrong", 'lvels = ["WARN"]', migrated=False)
-    for done in (f"applied table {second}\n", ""):  # not that everything is there
+    first = f"applied table {second}\napplied view {second}_minutes\n"
+    for done in (first, ""):  # not that everything is there
         migrated = tally("migrate").ends(2, f"prepared for what is disabled: {wrong}", "next: ")
         assert migrated.stdout == done
     answer = tally("pipelines", "--json").ends(0)

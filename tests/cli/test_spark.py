@@ -195,7 +195,6 @@ REFUSED = {
     ("x", "--format", "log4j", "--accept", "nan"): "is for lines with JSON",
     ("x", "--format", "log4j", "--time", "instant"): "no offset",
     ("x", "--pipeline", "nope"): "no pipeline 'nope' is configured",
-    ("x", "--format", "log4j", "--time-zone", "Europe/Berlin"): "never shifted",
     ("x", "--assume-year", "95"): "a year of four digits",
     ("x", "--pattern", r"\w*\w*x"): "pattern",
 }

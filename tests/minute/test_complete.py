@@ -7,12 +7,19 @@ import pytest
 
 from tally.ledger.progress import Progress, progress_of
 from tally.maintenance.prune import prune
+from tally.status.measurements import of_status
+from tally.status.status import Statuses
 from tests.minute import steps
 from tests.minute.steps import AT, AT_LATER, ERROR, LATER
 from tests.minute.test_replay import add_loss
 from tests.world import World
 
 pytestmark = pytest.mark.stack
+
+WITH_HOST = {
+    "pattern": r"(?P<time>\S+ \S+) (?P<level>\w+) (?P<host>\S+)",
+    "time_format": "yyyy-MM-dd HH:mm:ss",
+}
 
 
 def progress(world: World) -> Progress:
@@ -162,6 +169,27 @@ def test_what_is_new_is_counted_through_no_moment(world: World) -> None:
     world.run(batch.batch_id)
     assert progress(world).counted_through is not None
     assert states(world) == {AT: (2, "amended", batch.batch_id)}
+
+
+def test_the_last_complete_minute_is_measured(world: World) -> None:
+    """With the values of labels that have most lines; one without lines as 0."""
+    world.migrate(labels=["level", "host"], levels=[], line_format=WITH_HOST)
+    counted(world, *(f"{AT}:00 ERROR h{n}" for n in range(12)), f"{AT}:01 WARN h7")
+
+    def measured(before: str) -> dict[str, float | dict[str, float]]:
+        set_ = "update progress set complete_before = %s where pipeline = %s"
+        world.execute(set_, (before, world.name))
+        view = Statuses(ctx=world.context()).of(world.name)
+        found = [m for m in of_status(view) if m.metric.startswith("complete_minute")]
+        return {
+            " ".join([m.metric[16:], *(value for _, value in m.labels)]): m.value for m in found
+        }
+
+    levels = {"label_lines level ERROR": 12, "label_lines level WARN": 1}
+    hosts = {f"label_lines host h{n}": 1 for n in (0, 1, 10, 11, 2, 3, 4, 5, 6)}
+    assert measured(AT_LATER) == {"lines": 0}
+    complete = measured(f"{AT[:-2]}{int(AT[-2:]) + 1:02}")
+    assert complete == {"lines": 13, **levels, "label_lines host h7": 2, **hosts}
 
 
 def test_prune_forgets_when_old_minutes_became_complete(world: World) -> None:

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.sdk import DAG, BaseBranchOperator, BaseOperatorLink
+from airflow.sdk import DAG, Asset, BaseBranchOperator, BaseOperatorLink
 from airflow.sdk import Context as TaskContext
+from airflow.sdk.exceptions import AirflowSkipException
 
 from tally import __version__
 from tally.airflow import policies
@@ -14,17 +15,23 @@ from tally.config.pipeline import Pipeline
 from tally.planning.blocks import blocked_error
 
 if TYPE_CHECKING:  # DAG parsing must not import Kafka and MySQL
+    from tally.context import Context
     from tally.counting.plan import Planned
+    from tally.reading.hours import Announcement
 
 PLAN: Final = "plan"
 BLOCKED: Final = "blocked"
+COMPLETE: Final = "complete"
+
+_EVENTS_READ: Final = 20
 
 # The XCom key of `plan`; see plan_note.
 NOTE_KEY: Final = "batch"
 
 
 def minute_dag(pipeline: Pipeline, *, config: Path, job: Path, doc_md: str) -> DAG:
-    """``plan >> [count, blocked]``, on the pipeline's schedule."""
+    """``plan >> [count, blocked, complete]``, on the pipeline's schedule."""
+    hours = policies.hours_asset(pipeline)
     with policies.tally_dag(
         pipeline,
         "",
@@ -36,16 +43,20 @@ def minute_dag(pipeline: Pipeline, *, config: Path, job: Path, doc_md: str) -> D
         schedule=pipeline.schedule,
         dagrun_timeout=policies.run_timeout(pipeline),
     ) as dag:
-        plan = TallyPlanOperator(task_id=PLAN)
+        plan = TallyPlanOperator(task_id=PLAN, inlets=[hours])
         count = TallyCountOperator(
             batch=from_note("batch_ids", " | join(',')"),
             catch_up=True,
             **count_options(pipeline, config=config, job=job),
         )
         blocked = TallyBlockedOperator(task_id=BLOCKED, message=from_note("blocked"), retries=0)
+        # Of all runs' instances one at a time: each reads what the one before has announced.
+        complete = TallyCompleteOperator(
+            task_id=COMPLETE, inlets=[hours], outlets=[hours], max_active_tis_per_dag=1
+        )
         # In parallel on purpose: a run's state is that of its last tasks, and a `blocked` that is
         # skipped after a failed `count` would turn the run green.
-        plan >> [count, blocked]
+        plan >> [count, blocked, complete]
     return dag
 
 
@@ -87,7 +98,12 @@ class TallyPlanOperator(policies.TallyOperator, BaseBranchOperator):
         self.log.info(note["text"])
         context["ti"].xcom_push(key=NOTE_KEY, value=note)
         task_metrics.send_state(ctx, self.pipeline)
-        wanted = {COUNT: note["batch_ids"], BLOCKED: note["blocked"]}
+        (hours,) = self.inlets
+        wanted = {
+            COUNT: note["batch_ids"],
+            BLOCKED: note["blocked"],
+            COMPLETE: _to_announce(ctx, self.pipeline, context, hours),
+        }
         return [task_id for task_id, is_wanted in wanted.items() if is_wanted]
 
 
@@ -110,6 +126,43 @@ def plan_note(view: "Planned", topics: Sequence[str]) -> dict[str, Any]:
     if blocked:
         text += f"; {blocked}"
     return {"batch_ids": view.batch_ids, "ranges": ranges, "blocked": blocked, "text": text}
+
+
+class TallyCompleteOperator(policies.TallyOperator):
+    """Announce the hours of the result that are complete, and those that have changed since.
+
+    One event of the asset `tally_<table>_hours` for each, in order, with the hour as its partition
+    on the lines' own clock, such as `2026-11-27T14:00:00`. What was announced Airflow's own events
+    say, and they are written as the task succeeds: whatever is cleared, retried or killed, nothing
+    is announced twice.
+    """
+
+    @policies.final_unless_retryable()
+    def execute(self, context: TaskContext) -> None:
+        """Announce, or skip the task when nothing is new."""
+        (hours,) = self.outlets
+        found = _to_announce(self.open_context(), self.pipeline, context, hours)
+        if found is None:
+            # Without partitions a task that succeeds has an event, too.
+            raise AirflowSkipException("all hours that are complete were announced")
+        event = context["outlet_events"][hours]
+        event.extra = found.event
+        # A set has no order, and Airflow writes the events as this is iterated.
+        event.partition_keys = dict.fromkeys(found.event["hours"]).keys()  # type: ignore[assignment]
+        self.log.info("announced: %s", ", ".join(found.event["hours"]))
+
+
+def _to_announce(
+    ctx: "Context", pipeline: str, context: TaskContext, hours: Asset
+) -> "Announcement | None":
+    """What is to be announced after the latest event of the asset."""
+    from tally.reading.hours import Announced, announcement
+
+    latest = context["inlet_events"][hours].ascending(False).limit(_EVENTS_READ)
+    # Anyone can write an event by hand, with anything in it.
+    ours = (event.extra for event in latest if event.extra and "hours_before" in event.extra)
+    before = next((Announced.of(extra) for extra in ours), None)
+    return announcement(ctx, pipeline, before)
 
 
 class LossesLink(BaseOperatorLink):

@@ -200,6 +200,13 @@ def result_asset(pipeline: Pipeline) -> Asset:
     return Asset(name=f"tally_{table}", uri=f"tally://mysql/{table}", group="tally")
 
 
+def hours_asset(pipeline: Pipeline) -> Asset:
+    """The hours of the result table; a partition is an hour on the lines' own clock."""
+    table = pipeline.table
+    uri = f"tally://mysql/{table}/hours"
+    return Asset(name=f"tally_{table}_hours", uri=uri, group="tally")
+
+
 def base_path() -> str:
     """The path of Airflow's base URL; a link without an origin uses the browser's."""
     return urlsplit(conf.get("api", "base_url", fallback="/") or "/").path.rstrip("/")

@@ -26,10 +26,12 @@ PREFIX: Final = "tally."
 PATIENCE_S: Final = 2
 """Seconds that each question to Kafka may take: the count waits for it."""
 
-# A gauge that was pushed stays as it was. What waits is absent when nothing does; and a task that
-# reaches no server sends nothing, so that it could only ever say that all of them answer.
+# A gauge that was pushed stays as it was. What waits is absent when nothing does, and so is a value
+# that is not among the largest any more; and a task that reaches no server sends nothing, so that
+# it could only ever say that all of them answer.
 _SCRAPED_ALONE: Final = frozenset(
     {
+        "complete_minute_label_lines",
         "oldest_uncounted_timestamp_seconds",
         "retention_reaches_uncounted_timestamp_seconds",
         "retention_left_ratio",

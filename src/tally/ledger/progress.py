@@ -191,6 +191,41 @@ def minutes_query(tables: Tables, pipeline: str) -> str:
     )
 
 
+def amended_hours(
+    tx: Transaction, pipeline: str, since: datetime | None, before: datetime
+) -> tuple[list[datetime], datetime | None]:
+    """Hours with complete minutes that have changed, in order; and when the latest change was.
+
+    Args:
+        tx: An open transaction.
+        pipeline: The pipeline.
+        since: Only changes after this moment; all when None.
+        before: Only hours before this one; changes of later ones move the moment, too.
+    """
+    rows = tx.pairs(
+        "select cast(date_format(log_time, '%%Y-%%m-%%d %%H:00:00') as datetime) as hour,"
+        " max(amended_at) from amendment where pipeline = %s and coalesce(amended_at > %s, true)"
+        " group by hour order by hour",
+        (pipeline, since),
+    )
+    return [hour for hour in rows if hour < before], max(rows.values(), default=None)
+
+
+def lines_of_hours(
+    tx: Transaction, tables: Tables, hours: Iterable[datetime]
+) -> dict[datetime, int]:
+    """How many lines the result has of each hour."""
+    asked = json.dumps([hour.isoformat() for hour in hours])
+    found = tx.pairs(
+        "select h.hour, coalesce(sum(r.log_count), 0) from"
+        " json_table(%s, '$[*]' columns (hour datetime path '$')) as h"
+        f" left join `{tables.result}` r on r.log_time >= h.hour"
+        " and r.log_time < h.hour + interval 1 hour group by h.hour",
+        (asked,),
+    )
+    return {hour: int(lines) for hour, lines in found.items()}
+
+
 def forget_completions(tx: Transaction, pipeline: str, cutoff: datetime) -> int:
     """Forget when minutes became complete that were so before a moment; returns how many rows."""
     (last,) = tx.one(

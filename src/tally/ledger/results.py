@@ -74,6 +74,39 @@ def result_rows(
     return [result_row(tables, row) for row in rows]
 
 
+LARGEST: Final = 10
+"""Values of a label that are told of a minute."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompleteMinute:
+    """The last minute that is complete."""
+
+    log_time: str
+    """The minute on the lines' own clock, ``YYYY-MM-DD HH:MM:00``."""
+    log_count: int
+    """Its lines; 0 where it has none."""
+    largest: Mapping[str, Mapping[str, int]]
+    """Of each label the values with most lines, ten at most, and how many these are."""
+
+
+def last_complete_minute(tx: Transaction, tables: Tables, complete_before: str) -> CompleteMinute:
+    """The minute before the first one that is not complete."""
+    minute = datetime.fromisoformat(complete_before) - timedelta(minutes=1)
+    among = f"from `{tables.result}` where `{TIME}` = %s"
+    lines = tx.scalar(f"select coalesce(sum(`{LINES}`), 0) {among}", (minute,))
+    largest = {
+        label.column: tx.pairs(
+            f"select `{label.column}`, cast(sum(`{LINES}`) as signed) as `lines$` {among}"
+            f" group by `{label.column}` order by `lines$` desc, `{label.column}` limit %s",
+            (minute, LARGEST),
+        )
+        for label in tables.labels
+        if label.is_used
+    }
+    return CompleteMinute(log_time=f"{minute}", log_count=int(lines), largest=largest)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MinutePart:
     """What one live segment contributes to a minute."""

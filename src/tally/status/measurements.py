@@ -32,6 +32,10 @@ METRICS: Final = {
     "counted_through_timestamp_seconds": (
         "All is counted that Kafka had then; absent while that is not known of a partition."
     ),
+    "complete_minute_lines": "Lines of the last complete minute.",
+    "complete_minute_label_lines": (
+        "Lines of the last complete minute that have a value of a label: its ten largest values."
+    ),
     "open_losses": "Lost ranges that wait for a decision.",
     "open_loss_offsets": "Offsets in open losses.",
     "open_batches": "Batches that are planned and not committed.",
@@ -104,6 +108,12 @@ def of_status(view: StatusView) -> Iterator[Measurement]:
             yield Measurement("counted_offsets_total", passed, labels=labels)
     if view.counted_through is not None:
         yield _at("counted_through_timestamp_seconds", view.counted_through)
+    if view.complete_minute is not None:
+        yield Measurement("complete_minute_lines", view.complete_minute.log_count)
+        for label, values in view.complete_minute.largest.items():
+            for value, lines in values.items():
+                labels = (("label", label), ("value", value))
+                yield Measurement("complete_minute_label_lines", lines, labels=labels)
     yield Measurement("open_losses", len(view.open_losses))
     yield Measurement("open_loss_offsets", sum(loss.range.offsets for loss in view.open_losses))
     yield Measurement("open_batches", len(view.open_batches))

@@ -18,6 +18,7 @@ from tally.ledger.line_sets import Unshown, check_lines, unshown
 from tally.ledger.positions import known_topics
 from tally.ledger.progress import Progress, progress_of
 from tally.ledger.records import BatchRecord, last_committed, open_batches
+from tally.ledger.results import CompleteMinute, last_complete_minute
 from tally.model import KafkaSnapshot, KnownTopic, LossCause, OffsetRange, TopicPartition
 from tally.planning.blocks import OTHER_RECORDS, Block, BlockReason, before_a_plan
 from tally.planning.ingest import plan_ingest
@@ -127,6 +128,8 @@ class PipelineState:
     """Who has counted the latest batches, where these follow two rules in turn."""
     progress: Progress = field(default_factory=Progress)
     """How far it has counted, in time."""
+    complete_minute: CompleteMinute | None = None
+    """The last complete minute; None before the first one, and where the tables are not right."""
     unshown: Unshown = field(default_factory=Unshown)
     """What is committed, and not shown to readers of its lines."""
     unprepared: ErrorView | None = None
@@ -157,6 +160,12 @@ class PipelineState:
         name = pipeline.name
         recent = rules.first_recent(tx, name)
         planned = find_open_ingest(tx, name)
+        unprepared = _why_unprepared(tx, pipeline)
+        progress = progress_of(tx, name)
+        complete: CompleteMinute | None = None
+        if progress.complete_before is not None and unprepared is None:
+            own = tables.tables_to_read(tx, pipeline)
+            complete = last_complete_minute(tx, own, progress.complete_before)
         return cls(
             pipeline=pipeline,
             now=now,
@@ -171,9 +180,10 @@ class PipelineState:
             open_losses=tuple(find_losses(tx, name, only_open=True)),
             understood=rules.recently_understood(tx, name, fingerprint(pipeline), recent),
             alternating=rules.alternating(tx, name, recent),
-            progress=progress_of(tx, name),
+            progress=progress,
+            complete_minute=complete,
             unshown=unshown(tx, name),
-            unprepared=_why_unprepared(tx, pipeline),
+            unprepared=unprepared,
             recent_records=rules.records_committed_since(tx, name, now - RATE_OVER),
             surroundings=surroundings,
         )

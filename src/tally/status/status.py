@@ -10,6 +10,7 @@ from tally.each import is_down
 from tally.errors import TallyError
 from tally.ledger.decisions import LossRecord
 from tally.ledger.records import BatchRecord
+from tally.ledger.results import CompleteMinute
 from tally.ledger.rules import Understood
 from tally.model import TopicPartition
 from tally.planning.blocks import Block
@@ -38,6 +39,8 @@ class StatusView:
     complete_before: str | None
     """The first minute that is not complete, `YYYY-MM-DD HH:MM:00` on the lines' own clock; null
     before the first one is."""
+    complete_minute: CompleteMinute | None
+    """The last complete minute; null before the first one, and where tables are not prepared."""
     understood: Understood
     """What the latest batches under today's rules have read."""
     records_per_second: float
