@@ -1,6 +1,7 @@
 -- When a minute is complete. Of each partition: an end that a plan has seen, when, and the moment by
 -- which all that Kafka had is counted. Of each pipeline: the least of these moments, and the minutes
 -- before which all are complete; when they became so; and the minutes that have changed since.
+-- Of each limit of a pipeline the last alert, and whether somebody was told of it.
 -- transactional: false
 
 -- MySQL has no "add column if not exists": a migration that was interrupted is run again.
@@ -23,6 +24,7 @@ create table if not exists progress (
     pipeline varchar(63) character set ascii collate ascii_bin not null primary key,
     counted_through datetime(6) null,
     complete_before datetime null,
+    judged_before datetime null,
     constraint progress_of_pipeline foreign key (pipeline) references pipeline (pipeline)
 );
 insert ignore into progress (pipeline) select pipeline from pipeline;
@@ -42,4 +44,17 @@ create table if not exists amendment (
     batch_id bigint unsigned not null,
     primary key (pipeline, log_time),
     constraint amendment_of_pipeline foreign key (pipeline) references pipeline (pipeline)
+);
+
+create table if not exists alert (
+    pipeline varchar(63) character set ascii collate ascii_bin not null,
+    rule varchar(16) character set ascii collate ascii_bin not null,
+    is_firing boolean not null,
+    log_time datetime not null,
+    value double not null,
+    bound double not null,
+    changed_at datetime(6) not null,
+    notified_at datetime(6) null,
+    primary key (pipeline, rule),
+    constraint alert_of_pipeline foreign key (pipeline) references pipeline (pipeline)
 );

@@ -412,5 +412,7 @@ def make_settings(stack: Stack, path: Path, pipelines: Mapping[str, Mapping[str,
 def _toml(value: Any) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + " }"
-    # Strings, numbers, booleans and lists of them look the same in JSON and TOML.
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    # Strings, numbers and booleans look the same in JSON and TOML.
     return json.dumps(value)

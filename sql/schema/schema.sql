@@ -1,3 +1,16 @@
+CREATE TABLE `alert` (
+  `pipeline` varchar(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  `rule` varchar(16) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  `is_firing` tinyint(1) NOT NULL,
+  `log_time` datetime NOT NULL,
+  `value` double NOT NULL,
+  `bound` double NOT NULL,
+  `changed_at` datetime(6) NOT NULL,
+  `notified_at` datetime(6) DEFAULT NULL,
+  PRIMARY KEY (`pipeline`,`rule`),
+  CONSTRAINT `alert_of_pipeline` FOREIGN KEY (`pipeline`) REFERENCES `pipeline` (`pipeline`)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
+
 CREATE TABLE `amendment` (
   `pipeline` varchar(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
   `log_time` datetime NOT NULL,
@@ -147,6 +160,7 @@ CREATE TABLE `progress` (
   `pipeline` varchar(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
   `counted_through` datetime(6) DEFAULT NULL,
   `complete_before` datetime DEFAULT NULL,
+  `judged_before` datetime DEFAULT NULL,
   PRIMARY KEY (`pipeline`),
   CONSTRAINT `progress_of_pipeline` FOREIGN KEY (`pipeline`) REFERENCES `pipeline` (`pipeline`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;

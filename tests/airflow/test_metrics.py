@@ -79,6 +79,8 @@ def test_a_scrape_says_what_the_ledger_and_kafka_say(
     run_dag(f"{world.name}_audit")
     complete = "complete_before = '2017-07-30 14:10:00', counted_through = utc_timestamp(6)"
     world.execute(f"update progress set {complete} where pipeline = %s", (world.name,))
+    alert = "(%s, 'below', true, '2017-07-30 14:09:00', 3, 4, utc_timestamp(6), null)"
+    world.execute(f"insert into alert values {alert}", (world.name,))
     found = scraped(client, metrics_token)
 
     def of(name: str, **labels: str) -> float | None:
@@ -109,6 +111,7 @@ def test_a_scrape_says_what_the_ledger_and_kafka_say(
     assert (of("audit_timestamp_seconds") or 0) >= before - 1
     assert of("complete_minute_lines") == 3
     assert before - 1 <= (of("counted_through_timestamp_seconds") or 0) <= time.time() + 1
+    assert of("alert", rule="below") == 1
     of_labels = {"complete_minute_label_lines"}
     assert {name.removeprefix("tally_") for name, _ in found} == set(METRICS) - of_labels
 

@@ -43,6 +43,8 @@ MINUTE: Final = "tests/minute/test_minute.py"
 PLAN: Final = "tests/minute/test_plan.py"
 REPLAY: Final = "tests/minute/test_replay.py"
 COMPLETE: Final = "tests/minute/test_complete.py"
+ALERTS: Final = "tests/minute/test_alerts.py"
+HOURS: Final = "tests/airflow/test_hours.py"
 CONCURRENCY: Final = "tests/minute/test_concurrency.py"
 REPLAY_DAG: Final = "tests/airflow/test_replay_dag.py"
 LOSSES_DAG: Final = "tests/airflow/test_losses_dag.py"
@@ -619,6 +621,34 @@ MUTANTS: Final = (
         before="greatest(coalesce(complete_before, %s), %s)",
         after="if(%s is null, null, %s)",
         tests=(f"{COMPLETE}::test_a_minute_is_open_until_lines_in_time_are_counted",),
+    ),
+    Mutant(
+        guard="an hour is announced once",
+        where="tally.airflow.minute_dag:_to_announce",
+        before="return announcement(ctx, pipeline, before)",
+        after="return announcement(ctx, pipeline, None)",
+        tests=(f"{HOURS}::test_each_complete_hour_is_announced_once_and_in_order",),
+    ),
+    Mutant(
+        guard="a change of an hour is announced once",
+        where="tally.reading.hours:announcement",
+        before="since = announced.amended_through if announced else None",
+        after="since = None",
+        tests=(f"{HOURS}::test_each_complete_hour_is_announced_once_and_in_order",),
+    ),
+    Mutant(
+        guard="a minute is judged once",
+        where="tally.ledger.alerts:judge",
+        before="first = max(judged, until - LONGEST)",
+        after="first = until - LONGEST",
+        tests=(f"{ALERTS}::test_a_minute_that_breaks_a_limit_raises_an_alert_until_one_does_not",),
+    ),
+    Mutant(
+        guard="what has changed since is not noted as notified",
+        where="tally.ledger.alerts:notified",
+        before=" and changed_at = %s",
+        after=" and %s is not null",
+        tests=(f"{ALERTS}::test_what_has_changed_since_is_not_noted_as_notified",),
     ),
     # --- replaying
     Mutant(

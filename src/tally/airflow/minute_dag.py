@@ -1,7 +1,10 @@
 """The DAG of the schedule: plans a batch and counts it; made by :mod:`tally.airflow.factory`."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import DAG, Asset, BaseBranchOperator, BaseOperatorLink
@@ -17,11 +20,13 @@ from tally.planning.blocks import blocked_error
 if TYPE_CHECKING:  # DAG parsing must not import Kafka and MySQL
     from tally.context import Context
     from tally.counting.plan import Planned
+    from tally.ledger.alerts import Alert
     from tally.reading.hours import Announcement
 
 PLAN: Final = "plan"
 BLOCKED: Final = "blocked"
 COMPLETE: Final = "complete"
+ALERT: Final = "alert"
 
 _EVENTS_READ: Final = 20
 
@@ -30,7 +35,10 @@ NOTE_KEY: Final = "batch"
 
 
 def minute_dag(pipeline: Pipeline, *, config: Path, job: Path, doc_md: str) -> DAG:
-    """``plan >> [count, blocked, complete]``, on the pipeline's schedule."""
+    """``plan >> [count, blocked, complete]``, on the pipeline's schedule.
+
+    With notifiers also ``alert``, behind ``plan``.
+    """
     hours = policies.hours_asset(pipeline)
     with policies.tally_dag(
         pipeline,
@@ -54,9 +62,10 @@ def minute_dag(pipeline: Pipeline, *, config: Path, job: Path, doc_md: str) -> D
         complete = TallyCompleteOperator(
             task_id=COMPLETE, inlets=[hours], outlets=[hours], max_active_tis_per_dag=1
         )
+        alert = [TallyAlertOperator(task_id=ALERT)] if pipeline.notifiers else []
         # In parallel on purpose: a run's state is that of its last tasks, and a `blocked` that is
         # skipped after a failed `count` would turn the run green.
-        plan >> [count, blocked, complete]
+        plan >> [count, blocked, complete, *alert]
     return dag
 
 
@@ -103,6 +112,8 @@ class TallyPlanOperator(policies.TallyOperator, BaseBranchOperator):
             COUNT: note["batch_ids"],
             BLOCKED: note["blocked"],
             COMPLETE: _to_announce(ctx, self.pipeline, context, hours),
+            ALERT: ctx.settings.pipeline(self.pipeline).notifiers
+            and _to_notify(ctx, self.pipeline),
         }
         return [task_id for task_id, is_wanted in wanted.items() if is_wanted]
 
@@ -163,6 +174,41 @@ def _to_announce(
     ours = (event.extra for event in latest if event.extra and "hours_before" in event.extra)
     before = next((Announced.of(extra) for extra in ours), None)
     return announcement(ctx, pipeline, before)
+
+
+class TallyAlertOperator(policies.TallyOperator):
+    """Notify what the ledger has of alerts that began or ended, by the pipeline's notifiers.
+
+    Each is notified once, whatever is cleared; a task that was killed between a notifier and the
+    ledger notifies again.
+    """
+
+    @policies.final_unless_retryable()
+    def execute(self, context: TaskContext) -> None:
+        """Call each notifier, and note in the ledger that it was called."""
+        from tally.ledger.alerts import notified
+
+        ctx = self.open_context()
+        pipeline = ctx.settings.pipeline(self.pipeline)
+        for alert in _to_notify(ctx, self.pipeline):
+            text = f"{pipeline.name}: {alert.text}"
+            about = {**asdict(alert), "pipeline": pipeline.name, "text": text}
+            for keys in pipeline.notifiers:
+                arguments = {key: value for key, value in keys.items() if key != "class"}
+                notifier = resolve_name(keys["class"])(**arguments)
+                # Not by calling it: that would only log what goes wrong.
+                told: Any = {**context, "alert": about}
+                notifier.render_template_fields(told)
+                notifier.notify(told)
+            ctx.database.run(partial(notified, pipeline=pipeline.name, alert=alert))
+            self.log.info("notified: %s", text)
+
+
+def _to_notify(ctx: "Context", pipeline: str) -> "list[Alert]":
+    from tally.ledger.alerts import alerts_of
+
+    with ctx.database.transaction(read_only=True) as tx:
+        return alerts_of(tx, pipeline, unnotified=True)
 
 
 class LossesLink(BaseOperatorLink):

@@ -85,6 +85,15 @@ def _check_exactly_once(delivery: object) -> object:
     return delivery
 
 
+def _check_notifier(notifier: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(notifier.get("class"), str) or "." not in notifier["class"]:
+        raise ValueError(
+            "a notifier needs its class, such as "
+            '{ class = "airflow.providers.smtp.notifications.smtp.SmtpNotifier", to = "…" }'
+        )
+    return notifier
+
+
 def _check_filter_key(key: str) -> str:
     return key if key == names.TEXT else _check_label(key)
 
@@ -193,6 +202,17 @@ class Pipeline(Section):
     lateness_s: Annotated[int, Field(ge=0, le=86_400)] = 60
     """Seconds after its own time within which a line reaches Kafka: a minute is complete when all
     is counted that Kafka had so long after its end."""
+    alert_above: Annotated[int, Field(ge=0)] | None = None
+    """Lines of a complete minute; more raise an alert."""
+    alert_below: Annotated[int, Field(ge=1)] | None = None
+    """Lines of a complete minute; fewer raise an alert."""
+    alert_share: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Share of the lines of the latest batches that are counted; more raise an alert."""
+    alert_silent_minutes: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """Minutes without a new record; more raise an alert."""
+    notifiers: list[Annotated[dict[str, Any], AfterValidator(_check_notifier)]] = []
+    """Airflow's notifiers of alerts: each has its `class` and its arguments, in which
+    `{{ alert.text }}` says what is wrong; see docs/airflow.md."""
     max_lag_offsets: Annotated[int, Field(ge=0)] | None = None
     """Offsets that may wait to be counted; more are a warning of the health."""
     prune_after_days: Annotated[int, Field(ge=0, le=36_500)] = 14
@@ -231,6 +251,12 @@ class Pipeline(Section):
     def name(self) -> str:
         """The key under ``[pipelines]``."""
         return self._name
+
+    @property
+    def has_alerts(self) -> bool:
+        """Whether a limit is set."""
+        limits = (self.alert_above, self.alert_below, self.alert_share, self.alert_silent_minutes)
+        return any(limit is not None for limit in limits)
 
     @property
     def format(self) -> LineFormat:

@@ -14,7 +14,7 @@ from tally.context import Context, Transaction
 from tally.deliveries.kept_lines import delivery_of
 from tally.errors import AccessDeniedError, TransactionRetryError
 from tally.formatting import plural
-from tally.ledger import batches, positions, progress, tables
+from tally.ledger import alerts, batches, positions, progress, tables
 from tally.ledger.line_sets import ledger_id, record_rows_view
 from tally.planning import ingest
 from tally.planning.blocks import Block
@@ -239,6 +239,7 @@ def _plan(
     new = positions.write_plan(tx, pipeline, found, known, ctx.requester)
     progress.see(tx, pipeline.name, seen, asked.at)
     progress.advance(tx, pipeline)
+    alerts.judge(tx, own, pipeline)
     planned = [*resumed, *(batches.find_batches(tx, new) if new else ())]
     return Planned(
         pipeline=pipeline.name,

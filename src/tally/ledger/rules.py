@@ -31,6 +31,8 @@ class Understood:
     """Records among them that could not be understood."""
     continuations: int = 0
     """Records among them that begin no line and were left out, as far as this is known."""
+    matched: int = 0
+    """Lines among them that were counted."""
     has_matched: bool = True
     """Whether a line was ever counted by these rules."""
 
@@ -46,6 +48,11 @@ class Understood:
         It is 1 where no record begins a line: then the beginning of lines is not understood.
         """
         return self.malformed / self.lines if self.lines else float(self.records > 0)
+
+    @property
+    def share(self) -> float | None:
+        """The share of lines that were counted, 0 to 1; None of nothing."""
+        return self.matched / self.lines if self.lines else None
 
     @property
     def lines(self) -> int:

@@ -36,6 +36,7 @@ METRICS: Final = {
     "complete_minute_label_lines": (
         "Lines of the last complete minute that have a value of a label: its ten largest values."
     ),
+    "alert": "1 while complete minutes break a limit, by rule; 0 after that.",
     "open_losses": "Lost ranges that wait for a decision.",
     "open_loss_offsets": "Offsets in open losses.",
     "open_batches": "Batches that are planned and not committed.",
@@ -106,14 +107,7 @@ def of_status(view: StatusView) -> Iterator[Measurement]:
         if p.next_offset is not None and p.start_offset is not None:
             passed = p.next_offset - p.start_offset
             yield Measurement("counted_offsets_total", passed, labels=labels)
-    if view.counted_through is not None:
-        yield _at("counted_through_timestamp_seconds", view.counted_through)
-    if view.complete_minute is not None:
-        yield Measurement("complete_minute_lines", view.complete_minute.log_count)
-        for label, values in view.complete_minute.largest.items():
-            for value, lines in values.items():
-                labels = (("label", label), ("value", value))
-                yield Measurement("complete_minute_label_lines", lines, labels=labels)
+    yield from _of_minutes(view)
     yield Measurement("open_losses", len(view.open_losses))
     yield Measurement("open_loss_offsets", sum(loss.range.offsets for loss in view.open_losses))
     yield Measurement("open_batches", len(view.open_batches))
@@ -123,6 +117,19 @@ def of_status(view: StatusView) -> Iterator[Measurement]:
     yield Measurement("recent_continuations", view.understood.continuations)
     if view.last_committed_batch is not None:
         yield from of_batch(view.last_committed_batch)
+
+
+def _of_minutes(view: StatusView) -> Iterator[Measurement]:
+    if view.counted_through is not None:
+        yield _at("counted_through_timestamp_seconds", view.counted_through)
+    if view.complete_minute is not None:
+        yield Measurement("complete_minute_lines", view.complete_minute.log_count)
+        for label, values in view.complete_minute.largest.items():
+            for value, lines in values.items():
+                labels = (("label", label), ("value", value))
+                yield Measurement("complete_minute_label_lines", lines, labels=labels)
+    for alert in view.alerts:
+        yield Measurement("alert", alert.is_firing, labels=(("rule", alert.rule),))
 
 
 def of_batch(batch: BatchRecord) -> Iterator[Measurement]:

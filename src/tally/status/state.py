@@ -12,6 +12,7 @@ from tally.context import Transaction
 from tally.errors import ConfigError, SchemaError
 from tally.kafka.client import Kafka
 from tally.ledger import rules, tables
+from tally.ledger.alerts import Alert, alerts_of
 from tally.ledger.batches import find_open_ingest
 from tally.ledger.decisions import LossRecord, find_losses
 from tally.ledger.line_sets import Unshown, check_lines, unshown
@@ -130,6 +131,8 @@ class PipelineState:
     """How far it has counted, in time."""
     complete_minute: CompleteMinute | None = None
     """The last complete minute; None before the first one, and where the tables are not right."""
+    alerts: tuple[Alert, ...] = ()
+    """Of each limit that was ever broken the last alert."""
     unshown: Unshown = field(default_factory=Unshown)
     """What is committed, and not shown to readers of its lines."""
     unprepared: ErrorView | None = None
@@ -182,6 +185,7 @@ class PipelineState:
             alternating=rules.alternating(tx, name, recent),
             progress=progress,
             complete_minute=complete,
+            alerts=tuple(alerts_of(tx, name)),
             unshown=unshown(tx, name),
             unprepared=unprepared,
             recent_records=rules.records_committed_since(tx, name, now - RATE_OVER),

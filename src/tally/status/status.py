@@ -8,6 +8,7 @@ from typing import Self
 from tally.context import Context
 from tally.each import is_down
 from tally.errors import TallyError
+from tally.ledger.alerts import Alert
 from tally.ledger.decisions import LossRecord
 from tally.ledger.records import BatchRecord
 from tally.ledger.results import CompleteMinute
@@ -41,6 +42,8 @@ class StatusView:
     before the first one is."""
     complete_minute: CompleteMinute | None
     """The last complete minute; null before the first one, and where tables are not prepared."""
+    alerts: tuple[Alert, ...]
+    """Of each limit of complete minutes that was ever broken, the last alert."""
     understood: Understood
     """What the latest batches under today's rules have read."""
     records_per_second: float

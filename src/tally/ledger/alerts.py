@@ -1,0 +1,181 @@
+"""Alerts: the limits that a pipeline's complete minutes have broken, and who was told.
+
+Judged in the planning transaction, each complete minute once, under the lock of the pipeline's row
+of ``progress``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from operator import gt, lt
+from typing import Final, NamedTuple
+
+from tally.aggregates.aggregate import fingerprint
+from tally.config.pipeline import Pipeline
+from tally.ledger.results import buckets
+from tally.ledger.rows import records
+from tally.ledger.rules import first_recent, recently_understood
+from tally.ledger.tables import Tables
+from tally.mysql.transactions import Transaction
+
+MINUTE: Final = timedelta(minutes=1)
+LONGEST: Final = timedelta(days=1)
+"""Of a longer standstill only the last minutes are judged."""
+
+
+class AlertRule(StrEnum):
+    """Which limit."""
+
+    ABOVE = "above"
+    BELOW = "below"
+    SHARE = "share"
+    SILENT = "silent"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alert:
+    """A limit that is broken, or was until lately."""
+
+    rule: AlertRule
+    """``above`` or ``below``: lines of a complete minute; ``share``: of counted lines among all;
+    ``silent``: minutes without a record."""
+    is_firing: bool
+    """Whether it is broken by the latest complete minutes."""
+    log_time: str
+    """The last minute that broke it, ``YYYY-MM-DD HH:MM:00`` on the lines' own clock."""
+    value: float
+    """The figure that did: lines, a share from 0 to 1, or minutes."""
+    bound: float
+    """The limit then."""
+    changed_at: datetime
+    """When that began, or ended."""
+    notified_at: datetime | None
+    """When that was notified; null when it was not yet."""
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        is_share = self.rule is AlertRule.SHARE
+        value, bound = (f"{n:.1%}" if is_share else f"{n:.0f}" for n in (self.value, self.bound))
+        words = _WORDS[self.rule].format(value=value, bound=bound)
+        until = "" if self.is_firing else ", and not since"
+        return f"{words} at {self.log_time[:-3]}{until}"
+
+
+_WORDS: Final = {
+    AlertRule.ABOVE: "{value} lines, more than {bound},",
+    AlertRule.BELOW: "{value} lines, fewer than {bound},",
+    AlertRule.SHARE: "{value} of the lines counted, more than {bound},",
+    AlertRule.SILENT: "no record for {value} minutes, longer than {bound},",
+}
+
+
+class Broken(NamedTuple):
+    """A limit as minutes break it."""
+
+    log_time: datetime
+    """The last of these minutes."""
+    value: float
+    """Its figure."""
+    bound: float
+    """The limit."""
+
+
+def broken(
+    pipeline: Pipeline, minutes: Mapping[datetime, int], share: float | None, silent: float
+) -> dict[AlertRule, Broken]:
+    """The limits that are broken. Pure.
+
+    Args:
+        pipeline: Has the limits.
+        minutes: Lines by complete minute, in order; at least one minute.
+        share: Of counted lines among all that were read lately; None of nothing.
+        silent: Minutes since a plan has found a record.
+    """
+    last, lines = max(minutes), tuple(minutes.items())
+    limits = (
+        (AlertRule.ABOVE, pipeline.alert_above, lines, gt),
+        (AlertRule.BELOW, pipeline.alert_below, lines, lt),
+        (AlertRule.SHARE, pipeline.alert_share, ((last, share or 0.0),), gt),
+        (AlertRule.SILENT, pipeline.alert_silent_minutes, ((last, silent),), gt),
+    )
+    return {
+        rule: Broken(minute, figure, bound)
+        for rule, bound, figures, breaks in limits
+        if bound is not None
+        for minute, figure in figures
+        if breaks(figure, bound)
+    }
+
+
+def judge(tx: Transaction, tables: Tables, pipeline: Pipeline) -> None:
+    """Judge the minutes that became complete since the last time, and keep what has changed.
+
+    The first time only the minutes from then on.
+
+    Args:
+        tx: The planning transaction; it has locked the pipeline's row of ``progress``.
+        tables: Of the pipeline.
+        pipeline: Has the limits.
+    """
+    name = pipeline.name
+    row = tx.one("select complete_before, judged_before from progress where pipeline = %s", (name,))
+    until, judged = row["complete_before"], row["judged_before"]
+    if not pipeline.has_alerts or until is None or judged == until:
+        return
+    tx.execute("update progress set judged_before = %s where pipeline = %s", (until, name))
+    if judged is None:
+        return
+    first = max(judged, until - LONGEST)
+    lines = buckets(tx, tables, (first, until), MINUTE)
+    minutes = {first + n * MINUTE: 0 for n in range((until - first) // MINUTE)} | lines
+    recent = recently_understood(tx, name, fingerprint(pipeline), first_recent(tx, name))
+    silent = tx.scalar(_SILENT, (name,))
+    found = broken(pipeline, minutes, recent.share, float(silent or 0))
+    for rule, of in found.items():
+        tx.execute(_FIRES, (name, rule, *of))
+    tx.execute(_ENDS, (name, [*found, ""]))
+
+
+_SILENT: Final = """
+    select timestampdiff(second, planned_at, utc_timestamp(6)) / 60 from batch
+    where pipeline = %s and kind = 'ingest' order by batch_id desc limit 1
+"""
+_FIRES: Final = """
+    insert into alert (pipeline, rule, is_firing, log_time, value, bound, changed_at)
+    values (%s, %s, true, %s, %s, %s, utc_timestamp(6)) as new
+    on duplicate key update
+        changed_at = if(alert.is_firing, alert.changed_at, new.changed_at),
+        notified_at = if(alert.is_firing, alert.notified_at, null),
+        log_time = new.log_time, value = new.value, bound = new.bound, is_firing = true
+"""
+# What ends before anybody was told of it has never been.
+_ENDS: Final = """
+    update alert set is_firing = false, changed_at = utc_timestamp(6),
+        notified_at = if(notified_at is null, changed_at, null)
+    where pipeline = %s and is_firing and rule not in %s
+"""
+
+
+def alerts_of(tx: Transaction, pipeline: str, *, unnotified: bool = False) -> list[Alert]:
+    """The alerts of a pipeline: of each limit that was ever broken the last one.
+
+    Args:
+        tx: An open transaction.
+        pipeline: The pipeline.
+        unnotified: Only those of which nobody was told.
+    """
+    among = "from alert a where a.pipeline = %s and (a.notified_at is null or not %s)"
+    of_minute = "date_format(a.log_time, '%%Y-%%m-%%d %%H:%%i:00')"
+    asked = (pipeline, unnotified)
+    return records(tx, Alert, f"{among} order by a.rule", asked, "a", log_time=of_minute)
+
+
+def notified(tx: Transaction, pipeline: str, alert: Alert) -> None:
+    """Record that an alert was notified, unless it has changed since."""
+    tx.execute(
+        "update alert set notified_at = utc_timestamp(6)"
+        " where pipeline = %s and rule = %s and changed_at = %s",
+        (pipeline, alert.rule, alert.changed_at),
+    )
