@@ -624,7 +624,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="an hour is announced once",
-        where="tally.airflow.minute_dag:_to_announce",
+        where="tally.airflow.complete:to_announce",
         before="return announcement(ctx, pipeline, before)",
         after="return announcement(ctx, pipeline, None)",
         tests=(f"{HOURS}::test_each_complete_hour_is_announced_once_and_in_order",),

@@ -1,34 +1,30 @@
 """The DAG of the schedule: plans a batch and counts it; made by :mod:`tally.airflow.factory`."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.sdk import DAG, Asset, BaseBranchOperator, BaseOperatorLink
+from airflow.sdk import DAG, BaseBranchOperator, BaseOperatorLink
 from airflow.sdk import Context as TaskContext
-from airflow.sdk.exceptions import AirflowSkipException
 
 from tally import __version__
 from tally.airflow import policies
+from tally.airflow.complete import (
+    ALERT,
+    COMPLETE,
+    TallyAlertOperator,
+    TallyCompleteOperator,
+    to_announce,
+)
 from tally.airflow.count import COUNT, TallyCountOperator, count_options
 from tally.config.pipeline import Pipeline
 from tally.planning.blocks import blocked_error
 
 if TYPE_CHECKING:  # DAG parsing must not import Kafka and MySQL
-    from tally.context import Context
     from tally.counting.plan import Planned
-    from tally.ledger.alerts import Alert
-    from tally.reading.hours import Announcement
 
 PLAN: Final = "plan"
 BLOCKED: Final = "blocked"
-COMPLETE: Final = "complete"
-ALERT: Final = "alert"
-
-_EVENTS_READ: Final = 20
 
 # The XCom key of `plan`; see plan_note.
 NOTE_KEY: Final = "batch"
@@ -88,6 +84,7 @@ class TallyPlanOperator(policies.TallyOperator, BaseBranchOperator):
         from tally.airflow import task_metrics
         from tally.counting.plan import plan
         from tally.ledger.batches import Requester
+        from tally.status.alerts import unnotified
 
         run = context["dag_run"]
         if run.conf:
@@ -111,9 +108,9 @@ class TallyPlanOperator(policies.TallyOperator, BaseBranchOperator):
         wanted = {
             COUNT: note["batch_ids"],
             BLOCKED: note["blocked"],
-            COMPLETE: _to_announce(ctx, self.pipeline, context, hours),
+            COMPLETE: to_announce(ctx, self.pipeline, context, hours),
             ALERT: ctx.settings.pipeline(self.pipeline).notifiers
-            and _to_notify(ctx, self.pipeline),
+            and unnotified(ctx, self.pipeline),
         }
         return [task_id for task_id, is_wanted in wanted.items() if is_wanted]
 
@@ -137,78 +134,6 @@ def plan_note(view: "Planned", topics: Sequence[str]) -> dict[str, Any]:
     if blocked:
         text += f"; {blocked}"
     return {"batch_ids": view.batch_ids, "ranges": ranges, "blocked": blocked, "text": text}
-
-
-class TallyCompleteOperator(policies.TallyOperator):
-    """Announce the hours of the result that are complete, and those that have changed since.
-
-    One event of the asset `tally_<table>_hours` for each, in order, with the hour as its partition
-    on the lines' own clock, such as `2026-11-27T14:00:00`. What was announced Airflow's own events
-    say, and they are written as the task succeeds: whatever is cleared, retried or killed, nothing
-    is announced twice.
-    """
-
-    @policies.final_unless_retryable()
-    def execute(self, context: TaskContext) -> None:
-        """Announce, or skip the task when nothing is new."""
-        (hours,) = self.outlets
-        found = _to_announce(self.open_context(), self.pipeline, context, hours)
-        if found is None:
-            # Without partitions a task that succeeds has an event, too.
-            raise AirflowSkipException("all hours that are complete were announced")
-        event = context["outlet_events"][hours]
-        event.extra = found.event
-        # A set has no order, and Airflow writes the events as this is iterated.
-        event.partition_keys = dict.fromkeys(found.event["hours"]).keys()  # type: ignore[assignment]
-        self.log.info("announced: %s", ", ".join(found.event["hours"]))
-
-
-def _to_announce(
-    ctx: "Context", pipeline: str, context: TaskContext, hours: Asset
-) -> "Announcement | None":
-    """What is to be announced after the latest event of the asset."""
-    from tally.reading.hours import Announced, announcement
-
-    latest = context["inlet_events"][hours].ascending(False).limit(_EVENTS_READ)
-    # Anyone can write an event by hand, with anything in it.
-    ours = (event.extra for event in latest if event.extra and "hours_before" in event.extra)
-    before = next((Announced.of(extra) for extra in ours), None)
-    return announcement(ctx, pipeline, before)
-
-
-class TallyAlertOperator(policies.TallyOperator):
-    """Notify what the ledger has of alerts that began or ended, by the pipeline's notifiers.
-
-    Each is notified once, whatever is cleared; a task that was killed between a notifier and the
-    ledger notifies again.
-    """
-
-    @policies.final_unless_retryable()
-    def execute(self, context: TaskContext) -> None:
-        """Call each notifier, and note in the ledger that it was called."""
-        from tally.ledger.alerts import notified
-
-        ctx = self.open_context()
-        pipeline = ctx.settings.pipeline(self.pipeline)
-        for alert in _to_notify(ctx, self.pipeline):
-            text = f"{pipeline.name}: {alert.text}"
-            about = {**asdict(alert), "pipeline": pipeline.name, "text": text}
-            for keys in pipeline.notifiers:
-                arguments = {key: value for key, value in keys.items() if key != "class"}
-                notifier = resolve_name(keys["class"])(**arguments)
-                # Not by calling it: that would only log what goes wrong.
-                told: Any = {**context, "alert": about}
-                notifier.render_template_fields(told)
-                notifier.notify(told)
-            ctx.database.run(partial(notified, pipeline=pipeline.name, alert=alert))
-            self.log.info("notified: %s", text)
-
-
-def _to_notify(ctx: "Context", pipeline: str) -> "list[Alert]":
-    from tally.ledger.alerts import alerts_of
-
-    with ctx.database.transaction(read_only=True) as tx:
-        return alerts_of(tx, pipeline, unnotified=True)
 
 
 class LossesLink(BaseOperatorLink):

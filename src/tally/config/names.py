@@ -79,6 +79,16 @@ _COLUMN: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _TAKEN_COLUMNS: Final = frozenset({"log_time", "segment_id", "pipeline"})
 
 
+TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def check_topic(name: str) -> str:
+    """The name; ValueError unless it may be a topic's."""
+    if not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
+        raise ValueError("a topic's name is letters, digits, dots, underscores and dashes")
+    return name
+
+
 def check_database_name(name: str) -> str:
     """The name; ValueError unless it may be the database's."""
     if not DATABASE_NAME.fullmatch(name):

@@ -1,6 +1,5 @@
 """A pipeline: its topics, line format, levels, result table and the options of its reader."""
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -24,16 +23,8 @@ SCHEDULE_NAMES: Mapping[str, str] = {
     "@yearly": "0 0 1 1 *",
 }
 
-TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-
 KEEPS_LINES: Final = ("rows", "procedure", "files")
 """The deliveries that keep each counted line."""
-
-
-def _check_topic(name: str) -> str:
-    if not TOPIC_NAME.fullmatch(name) or name in {".", ".."}:
-        raise ValueError("a topic's name is letters, digits, dots, underscores and dashes")
-    return name
 
 
 def _check_distinct(topics: list[str]) -> list[str]:
@@ -104,7 +95,7 @@ def _check_label(label: str) -> str:
 
 FilterKey = Annotated[str, AfterValidator(_check_filter_key)]
 Label = Annotated[str, AfterValidator(_check_label)]
-Topic = Annotated[str, AfterValidator(_check_topic)]
+Topic = Annotated[str, AfterValidator(names.check_topic)]
 Level = Annotated[str, AfterValidator(_check_level)]
 Measure = Literal["count", "bytes"]
 

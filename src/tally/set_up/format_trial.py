@@ -8,7 +8,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tally.config.pipeline import TOPIC_NAME, Pipeline
+from tally.config.names import TOPIC_NAME
+from tally.config.pipeline import Pipeline
 from tally.context import Context, OpenSession
 from tally.errors import ConfigError, UsageError
 from tally.formatting import printable_bytes
