@@ -24,17 +24,21 @@ create table if not exists progress (
     pipeline varchar(63) character set ascii collate ascii_bin not null primary key,
     counted_through datetime(6) null,
     complete_before datetime null,
+    time_zone varchar(64) not null default 'UTC',
     judged_before datetime null,
+    found_at datetime(6) not null default current_timestamp(6),
     constraint progress_of_pipeline foreign key (pipeline) references pipeline (pipeline)
 );
 insert ignore into progress (pipeline) select pipeline from pipeline;
 
+-- Of progress and not of pipeline: a commit, which writes them, holds a lock of the one row and must
+-- not wait for the other, which a planner holds.
 create table if not exists completion (
     pipeline varchar(63) character set ascii collate ascii_bin not null,
     complete_before datetime not null,
     completed_at datetime(6) null,
     primary key (pipeline, complete_before),
-    constraint completion_of_pipeline foreign key (pipeline) references pipeline (pipeline)
+    constraint completion_of_pipeline foreign key (pipeline) references progress (pipeline)
 );
 
 create table if not exists amendment (
@@ -43,7 +47,8 @@ create table if not exists amendment (
     amended_at datetime(6) not null,
     batch_id bigint unsigned not null,
     primary key (pipeline, log_time),
-    constraint amendment_of_pipeline foreign key (pipeline) references pipeline (pipeline)
+    key amendments_by_time (pipeline, amended_at, log_time),
+    constraint amendment_of_pipeline foreign key (pipeline) references progress (pipeline)
 );
 
 create table if not exists alert (
@@ -56,5 +61,5 @@ create table if not exists alert (
     changed_at datetime(6) not null,
     notified_at datetime(6) null,
     primary key (pipeline, rule),
-    constraint alert_of_pipeline foreign key (pipeline) references pipeline (pipeline)
+    constraint alert_of_pipeline foreign key (pipeline) references progress (pipeline)
 );

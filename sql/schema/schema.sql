@@ -8,7 +8,7 @@ CREATE TABLE `alert` (
   `changed_at` datetime(6) NOT NULL,
   `notified_at` datetime(6) DEFAULT NULL,
   PRIMARY KEY (`pipeline`,`rule`),
-  CONSTRAINT `alert_of_pipeline` FOREIGN KEY (`pipeline`) REFERENCES `pipeline` (`pipeline`)
+  CONSTRAINT `alert_of_pipeline` FOREIGN KEY (`pipeline`) REFERENCES `progress` (`pipeline`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
 CREATE TABLE `amendment` (
@@ -17,7 +17,8 @@ CREATE TABLE `amendment` (
   `amended_at` datetime(6) NOT NULL,
   `batch_id` bigint unsigned NOT NULL,
   PRIMARY KEY (`pipeline`,`log_time`),
-  CONSTRAINT `amendment_of_pipeline` FOREIGN KEY (`pipeline`) REFERENCES `pipeline` (`pipeline`)
+  KEY `amendments_by_time` (`pipeline`,`amended_at`,`log_time`),
+  CONSTRAINT `amendment_of_pipeline` FOREIGN KEY (`pipeline`) REFERENCES `progress` (`pipeline`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
 CREATE TABLE `batch` (
@@ -66,7 +67,7 @@ CREATE TABLE `completion` (
   `complete_before` datetime NOT NULL,
   `completed_at` datetime(6) DEFAULT NULL,
   PRIMARY KEY (`pipeline`,`complete_before`),
-  CONSTRAINT `completion_of_pipeline` FOREIGN KEY (`pipeline`) REFERENCES `pipeline` (`pipeline`)
+  CONSTRAINT `completion_of_pipeline` FOREIGN KEY (`pipeline`) REFERENCES `progress` (`pipeline`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
 CREATE TABLE `dead_letter` (
@@ -160,7 +161,9 @@ CREATE TABLE `progress` (
   `pipeline` varchar(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
   `counted_through` datetime(6) DEFAULT NULL,
   `complete_before` datetime DEFAULT NULL,
+  `time_zone` varchar(64) NOT NULL DEFAULT 'UTC',
   `judged_before` datetime DEFAULT NULL,
+  `found_at` datetime(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
   PRIMARY KEY (`pipeline`),
   CONSTRAINT `progress_of_pipeline` FOREIGN KEY (`pipeline`) REFERENCES `pipeline` (`pipeline`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;

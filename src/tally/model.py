@@ -5,7 +5,7 @@ wall clock is a log line's own ``log_time``.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
@@ -127,7 +127,7 @@ class Position:
     """Offset at which counting began."""
     next_offset: int
     """The committed offset: the first one that is not counted yet."""
-    seen_end: int | None = None
+    seen_end: int | None = field(default=None, compare=False)
     """An end that a plan has seen: once all before it is counted, so is what Kafka had then."""
     open_loss: Loss | None = None
     """The loss that waits for a decision; nothing is read before."""

@@ -29,7 +29,7 @@ class Note(BaseNotifier):
 
 
 def test_an_alert_is_notified_once(world: World, run_dag: RunDag, tmp_path: Path) -> None:
-    """When it begins and when it ends; not when the task is cleared; again after a failure."""
+    """When it begins and when it ends; not when the run is cleared; again after a failure."""
     path = tmp_path / "notes"
     note = {"class": f"{__name__}.Note", "path": str(path), "text": "now {{ alert.text }}"}
     first = begun(world, alert_below=1, notifiers=[note])

@@ -62,6 +62,8 @@ def test_each_dag_has_its_tasks_in_order(bag: DagBag) -> None:
         assert count.is_mapped
         assert count.max_active_tis_per_dag == 1
         assert count.map_index_template == "{{ task.batch_name }}"
+    for dag in of_kind(bag, ""):
+        assert dag.get_task("complete").max_active_tis_per_dag == 1
 
 
 def test_scheduled_dags_do_not_pile_up_and_manual_ones_need_not_be_unpaused(bag: DagBag) -> None:

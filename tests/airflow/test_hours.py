@@ -1,7 +1,7 @@
 """Complete hours as events of an asset: once each, in order; and a DAG that runs for each."""
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +60,32 @@ def test_each_complete_hour_is_announced_once_and_in_order(world: World, run_dag
         world.produce([late, late])
         world.minute()
     assert run_dag(world.name).tasks["complete"] == "success"
-    wanted += [(hours[number], "amended", 2) for number in (0, 2)]
+    wanted += [(hours[number], "amended", 2) for number in (2, 0)]
     assert announced(world) == wanted
     assert run_dag(world.name).tasks["complete"] == "skipped"
     assert announced(world) == wanted
+
+
+def test_of_a_backlog_each_run_announces_a_part(
+    world: World, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of hours that are complete, and of hours that have changed by one batch."""
+    monkeypatch.setattr("tally.reading.hours.HOURS_MAX", 2)
+    run_dag(world.name)
+    ((hour, _, _),) = announced(world)
+    first = datetime.fromisoformat(hour)
+    complete_later(world, 3)
+    hours = [(first + timedelta(hours=number)).isoformat() for number in range(4)]
+    told = [1, 3, 4, 4]
+    for number, wanted in enumerate(told):
+        assert [one for one, _, _ in announced(world)] == hours[:wanted], number
+        run_dag(world.name)
+    world.produce([f"{late.replace('T', ' ')} ERROR late" for late in hours])
+    world.minute()
+    for wanted in (2, 4, 4):
+        run_dag(world.name)
+        changed = [(one, "amended", 1) for one in hours]
+        assert announced(world)[4:] == changed[:wanted]
 
 
 def test_an_event_that_someone_made_by_hand_is_passed_over(world: World, run_dag: RunDag) -> None:
@@ -76,7 +98,8 @@ def test_an_event_that_someone_made_by_hand_is_passed_over(world: World, run_dag
     with create_session() as session:
         name = AssetModel.name == f"tally_{world.name}_hours"
         asset_id = session.scalar(select(AssetModel.id).where(name))
-        session.add(AssetEvent(asset_id=asset_id, extra={"from_rest_api": True}))
+        for extra in ({"from_rest_api": True}, {"hours_before": None}):
+            session.add(AssetEvent(asset_id=asset_id, extra=extra))
     assert run_dag(world.name).tasks["complete"] == "skipped"
     complete_later(world, 1)
     run_dag(world.name)

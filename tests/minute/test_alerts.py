@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from tally.ledger.alerts import Alert, AlertRule, alerts_of, notified
+from tally.status.status import Statuses
 from tests.minute.steps import ERROR
 from tests.world import World
 
@@ -83,20 +84,46 @@ def test_what_has_changed_since_is_not_noted_as_notified(world: World) -> None:
     assert not ends.is_firing
 
 
-def test_what_ends_before_anybody_was_told_has_never_been(world: World) -> None:
+def test_what_ends_before_anybody_was_told_is_told(world: World) -> None:
+    """Once, as what it was."""
     first = begun(world, alert_below=1)
     complete(world, first + MINUTE)
-    (alert,) = alerts(world, unnotified=True)
-    assert alert.is_firing
     world.produce([f"{first + MINUTE:%Y-%m-%d %H:%M}:00 ERROR x"])
     world.minute()
     complete(world, first + 2 * MINUTE)
+    (alert,) = alerts(world, unnotified=True)
+    assert alert.text == "0 lines, fewer than 1, at 2037-01-01 12:00, and not since"
+
+
+def test_an_alert_ends_with_its_limit(world: World) -> None:
+    """Also the last one of a pipeline; while it lasts it is a problem of the pipeline's health."""
+    first = begun(world, alert_below=1)
+    complete(world, first + MINUTE)
+
+    def reasons() -> list[str]:
+        return [p.reason for p in Statuses(ctx=world.context()).of(world.name).problems]
+
+    assert "limit" in reasons()
+    world.configure(alert_below=None)
+    world.plan()
     assert found(world) == {"below": (False, f"{first}", 0)}
-    assert alerts(world, unnotified=True) == []
+    assert "limit" not in reasons()
+
+
+def test_minutes_that_no_clock_shows_are_not_judged(world: World) -> None:
+    """Where it is set forward."""
+    begun(world, alert_below=1, time_zone="Europe/Berlin")
+    first = datetime(2037, 3, 29, 1, 59)  # noqa: DTZ001 - the lines' own clock
+    at = "update progress set complete_before = %s, judged_before = %s where pipeline = %s"
+    world.execute(at, (first, first, world.name))
+    world.produce([f"{first:%Y-%m-%d %H:%M}:00 ERROR x", "2037-03-29 03:00:00 ERROR x"])
+    world.minute()
+    complete(world, first + 62 * MINUTE)
+    assert found(world) == {}
 
 
 def test_the_share_of_counted_lines_and_silence_are_judged(world: World) -> None:
-    first = begun(world, alert_share=0.5, alert_silent_minutes=5)
+    first = begun(world, alert_counted_share=0.5, alert_silent_minutes=5)
     world.produce([ERROR, ERROR, "2017-07-30 14:09:08 INFO x"])
     world.minute()
     complete(world, first + MINUTE)
@@ -105,7 +132,8 @@ def test_the_share_of_counted_lines_and_silence_are_judged(world: World) -> None
         AlertRule.SHARE,
         "66.7% of the lines counted, more than 50.0%, at 2037-01-01 12:00",
     )
-    world.execute("update batch set planned_at = planned_at - interval 7 minute")
+    ago = "update progress set found_at = found_at - interval 7 minute where pipeline = %s"
+    world.execute(ago, (world.name,))
     complete(world, first + 2 * MINUTE)
     assert {rule: firing for rule, (firing, _, _) in found(world).items()} == {
         "share": True,
@@ -127,6 +155,6 @@ def test_limits_are_of_the_minutes_from_then_on(world: World) -> None:
     world.configure(alert_above=0)
     complete(world, line + timedelta(days=1) + MINUTE)
     assert found(world) == {}
-    world.execute("update progress set judged_before = %s", (first,))
+    world.execute("update progress set judged_before = %s where pipeline = %s", (first, world.name))
     complete(world, line + timedelta(days=1))
     assert found(world) == {"above": (True, f"{line}", 1)}

@@ -5,8 +5,9 @@ from uuid import uuid4
 
 import pytest
 
-from tally.ledger.progress import Progress, progress_of
+from tally.ledger.progress import Progress, progress_of, see
 from tally.maintenance.prune import prune
+from tally.model import TopicPartition
 from tally.status.measurements import of_status
 from tally.status.status import Statuses
 from tests.minute import steps
@@ -190,6 +191,42 @@ def test_the_last_complete_minute_is_measured(world: World) -> None:
     assert measured(AT_LATER) == {"lines": 0}
     complete = measured(f"{AT[:-2]}{int(AT[-2:]) + 1:02}")
     assert complete == {"lines": 13, **levels, "label_lines host h7": 2, **hosts}
+
+
+def test_in_another_zone_it_is_told_anew_which_minutes_are_complete(world: World) -> None:
+    """Also where that are fewer: what was said of the others was of another clock."""
+    world.configure(time_zone="Asia/Tokyo")
+    counted(world, ERROR)
+    east = progress(world).complete_before
+    world.configure(time_zone="America/New_York")
+    world.plan()
+    west = progress(world).complete_before
+    assert east is not None
+    assert west is not None
+    assert datetime.fromisoformat(east) - datetime.fromisoformat(west) > timedelta(hours=12)
+    of = "select max(complete_before) as last from completion where pipeline = %s"
+    assert [f"{row['last']}" for row in world.rows(of, (world.name,))] == [west]
+
+
+def test_an_older_answer_of_kafka_is_not_seen_after_a_newer_one(world: World) -> None:
+    """Of two planners the one that asked first may write last."""
+    counted(world, ERROR)
+    moment = now(world) + timedelta(hours=1)
+    place = TopicPartition(topic=world.topic, partition=0)
+    for end, at in ((7, moment), (5, moment - timedelta(minutes=1))):
+        world.database.run(lambda tx, end=end, at=at: see(tx, world.name, [(place, end)], at))
+    ends = (
+        "select seen_end from partition_offset join topic_incarnation using (incarnation_id)"
+        " where pipeline = %s and partition_id = 0"
+    )
+    assert world.rows(ends, (world.name,)) == [{"seen_end": 7}]
+
+
+def test_a_topic_that_the_ledger_lacks_is_counted_through_no_moment(world: World) -> None:
+    counted(world, ERROR)
+    world.configure(topics=[world.topic, "there-is-no-such-topic"])
+    world.plan()
+    assert progress(world).counted_through is None
 
 
 def test_prune_forgets_when_old_minutes_became_complete(world: World) -> None:

@@ -34,6 +34,13 @@ from tests.world import LOCK_LIST_S, World
 pytestmark = pytest.mark.stack
 
 
+@pytest.fixture
+def once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction that is a deadlock's victim is not run again, so that it shows."""
+    monkeypatch.setattr("tally.mysql.transactions.TRANSACTION_TRIES", 1)
+
+
+@pytest.mark.usefixtures("once")
 def test_a_plan_waits_for_the_commit_that_is_under_way(own_world: World) -> None:
     world = own_world  # on other servers the statements of other tests wait, too
     world.produce([ERROR] * 3)
@@ -112,6 +119,7 @@ def adopt(world: World, topic_id: str, cluster_id: str, starts: dict[int, int]) 
     return world.database.run(decide)
 
 
+@pytest.mark.usefixtures("once")
 def test_adopting_waits_for_the_commit_that_is_under_way(own_world: World) -> None:
     """What the commit counts is not recorded as lost too."""
     world = own_world  # as above

@@ -603,21 +603,21 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="what is blocked shows no end",
-        where="tally.planning.completeness:newly_seen",
-        before="if blocked & {(topic, None), (topic, number)}:",
-        after="if blocked & {topic}:",
+        where="tally.planning.completeness:_readable",
+        before="if not blocked & {(topic, None), (topic, number)}:",
+        after="if not blocked & {topic}:",
         tests=(f"{COMPLETE}::test_what_is_not_read_keeps_minutes_open",),
     ),
     Mutant(
         guard="an open transaction keeps minutes open",
         where="tally.planning.completeness:newly_seen",
-        before="TopicPartition(topic=topic, partition=number), held.written_end",
-        after="TopicPartition(topic=topic, partition=number), held.end",
+        before="(partition, held.written_end)",
+        after="(partition, held.end)",
         tests=(f"{COMPLETE}::test_what_is_not_read_keeps_minutes_open",),
     ),
     Mutant(
         guard="what is complete stays so under a longer lateness",
-        where="tally.ledger.progress:advance",
+        where="tally.ledger.progress:_ADVANCE",
         before="greatest(coalesce(complete_before, %s), %s)",
         after="if(%s is null, null, %s)",
         tests=(f"{COMPLETE}::test_a_minute_is_open_until_lines_in_time_are_counted",),
@@ -632,8 +632,8 @@ MUTANTS: Final = (
     Mutant(
         guard="a change of an hour is announced once",
         where="tally.reading.hours:announcement",
-        before="since = announced.amended_through if announced else None",
-        after="since = None",
+        before="first, (before.amended_at, before.amended_hour), HOURS_MAX",
+        after="first, (before.amended_at.replace(year=1970), before.amended_hour), HOURS_MAX",
         tests=(f"{HOURS}::test_each_complete_hour_is_announced_once_and_in_order",),
     ),
     Mutant(

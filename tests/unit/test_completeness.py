@@ -13,7 +13,7 @@ from tally.model import (
     TopicSnapshot,
 )
 from tally.planning.blocks import Block, BlockReason
-from tally.planning.completeness import complete_before, newly_seen
+from tally.planning.completeness import complete_before, has_fallen, is_shown, newly_seen
 
 MINUTE = timedelta(minutes=1)
 
@@ -45,7 +45,7 @@ def test_a_minute_is_complete_once_it_cannot_come_again(
 
 
 def test_what_is_complete_stays_so_as_time_passes() -> None:
-    """Minute by minute over both changes of the clock, of which one is by half an hour."""
+    """Ten minutes after ten over both changes of the clock, of which one is by half an hour."""
     for zone in ("Europe/Berlin", "Australia/Lord_Howe"):
         moment = datetime(2026, 3, 28, tzinfo=UTC)
         before = datetime(1, 1, 1)  # noqa: DTZ001 - a wall clock
@@ -55,15 +55,37 @@ def test_what_is_complete_stays_so_as_time_passes() -> None:
             moment, before = moment + 10 * MINUTE, now
 
 
-def seen(position: Position | None, held: PartitionSnapshot, *blocks: Block) -> list[int]:
-    """The ends that are seen of the only partition."""
+@pytest.mark.parametrize(
+    ("zone", "clock", "shown"),
+    [
+        ("UTC", "2026-03-29T02:30", True),
+        ("Europe/Berlin", "2026-03-29T01:59", True),
+        ("Europe/Berlin", "2026-03-29T02:00", False),
+        ("Europe/Berlin", "2026-03-29T02:59", False),
+        ("Europe/Berlin", "2026-03-29T03:00", True),
+        ("Europe/Berlin", "2026-10-25T02:30", True),  # twice
+    ],
+)
+def test_a_clock_that_is_set_forward_leaves_minutes_out(zone: str, clock: str, shown: bool) -> None:
+    assert is_shown(datetime.fromisoformat(clock), zone) is shown
+
+
+def asked(
+    position: Position | None, held: PartitionSnapshot
+) -> tuple[dict[str, KnownTopic], KafkaSnapshot]:
+    """What is known of the only partition, and what Kafka says of it."""
     identity = {"topic_id": "id", "cluster_id": "cluster"}
     kafka = KafkaSnapshot(
         cluster_id="cluster",
         topics={"alog": TopicSnapshot(partitions={0: held}, **identity)},
     )
     positions = {} if position is None else {0: position}
-    known = {"alog": KnownTopic(generation_id=1, positions=positions, **identity)}
+    return {"alog": KnownTopic(generation_id=1, positions=positions, **identity)}, kafka
+
+
+def seen(position: Position | None, held: PartitionSnapshot, *blocks: Block) -> list[int]:
+    """The ends that are seen of the only partition."""
+    known, kafka = asked(position, held)
     found = list(newly_seen(known, kafka, blocks))
     assert all(where == TopicPartition(topic="alog", partition=0) for where, _ in found)
     return [end for _, end in found]
@@ -95,3 +117,17 @@ def test_what_is_blocked_shows_no_end() -> None:
             next_step="",
         )
         assert seen(None, held, block) == []
+
+
+def test_an_end_that_falls_is_doubted() -> None:
+    """Unless nobody waits for it, or its partition is blocked."""
+    held = PartitionSnapshot(earliest=0, end=8)
+    waits = Position(start_offset=0, next_offset=5, seen_end=10)
+    why = {"reason": BlockReason.TOPIC_TRUNCATED, "detail": "x", "next_step": "x"}
+    block = Block(topic="alog", partition=0, **why)
+    assert has_fallen(*asked(waits, held), [])
+    assert not has_fallen(*asked(waits, held), [block])
+    for seen_end in (None, 8):
+        position = Position(start_offset=0, next_offset=5, seen_end=seen_end)
+        assert not has_fallen(*asked(position, held), [])
+    assert not has_fallen(*asked(None, held), [])

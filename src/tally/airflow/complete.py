@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # DAG parsing must not import Kafka and MySQL
 COMPLETE: Final = "complete"
 ALERT: Final = "alert"
 
-_EVENTS_READ: Final = 20
+_EVENTS_READ: Final = 1_000
 
 
 class TallyCompleteOperator(policies.TallyOperator):
@@ -47,13 +47,14 @@ class TallyCompleteOperator(policies.TallyOperator):
 def to_announce(
     ctx: "Context", pipeline: str, context: TaskContext, hours: Asset
 ) -> "Announcement | None":
-    """What is to be announced after the latest event of the asset."""
-    from tally.reading.hours import Announced, announcement
+    """What is to be announced after the latest event of the asset that the task has written."""
+    from tally.reading.hours import Mark, announcement
 
+    ours = (context["dag_run"].dag_id, COMPLETE)
     latest = context["inlet_events"][hours].ascending(False).limit(_EVENTS_READ)
     # Anyone can write an event by hand, with anything in it.
-    ours = (event.extra for event in latest if event.extra and "hours_before" in event.extra)
-    before = next((Announced.of(extra) for extra in ours), None)
+    made = (e.extra or {} for e in latest if (e.source_dag_id, e.source_task_id) == ours)
+    before = next((Mark.of(extra) for extra in made), None)
     return announcement(ctx, pipeline, before)
 
 

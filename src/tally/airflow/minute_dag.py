@@ -54,11 +54,10 @@ def minute_dag(pipeline: Pipeline, *, config: Path, job: Path, doc_md: str) -> D
             **count_options(pipeline, config=config, job=job),
         )
         blocked = TallyBlockedOperator(task_id=BLOCKED, message=from_note("blocked"), retries=0)
-        # Of all runs' instances one at a time: each reads what the one before has announced.
-        complete = TallyCompleteOperator(
-            task_id=COMPLETE, inlets=[hours], outlets=[hours], max_active_tis_per_dag=1
-        )
-        alert = [TallyAlertOperator(task_id=ALERT)] if pipeline.notifiers else []
+        # Of all runs' instances one at a time: each reads what the one before has told.
+        one: dict[str, Any] = {"max_active_tis_per_dag": 1}
+        complete = TallyCompleteOperator(task_id=COMPLETE, inlets=[hours], outlets=[hours], **one)
+        alert = [TallyAlertOperator(task_id=ALERT, **one)] if pipeline.notifiers else []
         # In parallel on purpose: a run's state is that of its last tasks, and a `blocked` that is
         # skipped after a failed `count` would turn the run green.
         plan >> [count, blocked, complete, *alert]

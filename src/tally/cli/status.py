@@ -110,9 +110,6 @@ def _show_status(out: Output, view: StatusView) -> None:
     out.line(f"pipeline {view.pipeline}, table {view.result_table}")
     if view.counted_through is not None:
         out.line(f"counted through {moment(view.counted_through)}")
-    for alert in view.alerts:
-        if alert.is_firing:
-            out.line(f"alert: {alert.text}")
     for batch in view.open_batches:
         out.line(
             f"open batch: {batch.batch_id}, planned {moment(batch.planned_at)}, attempt "

@@ -178,5 +178,6 @@ def _shared(one: Pipeline, other: Pipeline) -> str:
         outer, inner = sorted([f"{one.files_url}/", f"{other.files_url}/"], key=len)
         if inner.startswith(outer):
             return f"folder {outer.rstrip('/')} in files_url"
-    same = {one.table, one.rows_view} & {other.table, other.rows_view} - {None}
-    return f"table or view {min(filter(None, same))}" if same else ""
+    own = ({p.table, p.rows_view, p.table + names.MINUTES_SUFFIX} - {None} for p in (one, other))
+    same = set.intersection(*own)
+    return f"table or view {min(map(str, same))}" if same else ""

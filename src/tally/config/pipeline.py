@@ -197,7 +197,7 @@ class Pipeline(Section):
     """Lines of a complete minute; more raise an alert."""
     alert_below: Annotated[int, Field(ge=1)] | None = None
     """Lines of a complete minute; fewer raise an alert."""
-    alert_share: Annotated[float, Field(gt=0, lt=1)] | None = None
+    alert_counted_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Share of the lines of the latest batches that are counted; more raise an alert."""
     alert_silent_minutes: Annotated[int, Field(ge=1, le=100_000)] | None = None
     """Minutes without a new record; more raise an alert."""
@@ -246,8 +246,8 @@ class Pipeline(Section):
     @property
     def has_alerts(self) -> bool:
         """Whether a limit is set."""
-        limits = (self.alert_above, self.alert_below, self.alert_share, self.alert_silent_minutes)
-        return any(limit is not None for limit in limits)
+        limits = ("alert_above", "alert_below", "alert_counted_share", "alert_silent_minutes")
+        return any(getattr(self, key) is not None for key in limits)
 
     @property
     def format(self) -> LineFormat:

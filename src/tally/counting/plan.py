@@ -18,7 +18,7 @@ from tally.ledger import alerts, batches, positions, progress, tables
 from tally.ledger.line_sets import ledger_id, record_rows_view
 from tally.planning import ingest
 from tally.planning.blocks import Block
-from tally.planning.completeness import newly_seen
+from tally.planning.completeness import has_fallen, newly_seen
 from tally.views import view_of
 
 log = logging.getLogger(__name__)
@@ -223,6 +223,7 @@ def _plan(
         for b in open_batches
     }
     is_doubtful = found.doubtful or any(causes.values())
+    is_doubtful |= has_fallen(known, asked.kafka, found.blocks)
     is_believed = believe and known == asked.known  # what was counted since is not in the answer
     is_restored = asked.known.keys() - known.keys()  # where it begins was not asked for
     if is_restored or (is_doubtful and not is_believed):
@@ -239,7 +240,7 @@ def _plan(
     new = positions.write_plan(tx, pipeline, found, known, ctx.requester)
     progress.see(tx, pipeline.name, seen, asked.at)
     progress.advance(tx, pipeline)
-    alerts.judge(tx, own, pipeline)
+    alerts.judge(tx, own, pipeline, has_found=bool(new))
     planned = [*resumed, *(batches.find_batches(tx, new) if new else ())]
     return Planned(
         pipeline=pipeline.name,

@@ -17,7 +17,9 @@ from tally.ledger.results import buckets
 from tally.ledger.rows import records
 from tally.ledger.rules import first_recent, recently_understood
 from tally.ledger.tables import Tables
+from tally.lines.time_rule import UTC
 from tally.mysql.transactions import Transaction
+from tally.planning.completeness import is_shown
 
 MINUTE: Final = timedelta(minutes=1)
 LONGEST: Final = timedelta(days=1)
@@ -83,7 +85,7 @@ class Broken(NamedTuple):
 
 
 def broken(
-    pipeline: Pipeline, minutes: Mapping[datetime, int], share: float | None, silent: float
+    pipeline: Pipeline, minutes: Mapping[datetime, int], share: float | None, silent: int
 ) -> dict[AlertRule, Broken]:
     """The limits that are broken. Pure.
 
@@ -91,13 +93,13 @@ def broken(
         pipeline: Has the limits.
         minutes: Lines by complete minute, in order; at least one minute.
         share: Of counted lines among all that were read lately; None of nothing.
-        silent: Minutes since a plan has found a record.
+        silent: Whole minutes since a plan has found a record.
     """
     last, lines = max(minutes), tuple(minutes.items())
     limits = (
         (AlertRule.ABOVE, pipeline.alert_above, lines, gt),
         (AlertRule.BELOW, pipeline.alert_below, lines, lt),
-        (AlertRule.SHARE, pipeline.alert_share, ((last, share or 0.0),), gt),
+        (AlertRule.SHARE, pipeline.alert_counted_share, ((last, share or 0.0),), gt),
         (AlertRule.SILENT, pipeline.alert_silent_minutes, ((last, silent),), gt),
     )
     return {
@@ -109,7 +111,7 @@ def broken(
     }
 
 
-def judge(tx: Transaction, tables: Tables, pipeline: Pipeline) -> None:
+def judge(tx: Transaction, tables: Tables, pipeline: Pipeline, *, has_found: bool) -> None:
     """Judge the minutes that became complete since the last time, and keep what has changed.
 
     The first time only the minutes from then on.
@@ -118,42 +120,53 @@ def judge(tx: Transaction, tables: Tables, pipeline: Pipeline) -> None:
         tx: The planning transaction; it has locked the pipeline's row of ``progress``.
         tables: Of the pipeline.
         pipeline: Has the limits.
+        has_found: Whether the plan has found records.
     """
     name = pipeline.name
-    row = tx.one("select complete_before, judged_before from progress where pipeline = %s", (name,))
+    if has_found:
+        tx.execute("update progress set found_at = utc_timestamp(6) where pipeline = %s", (name,))
+    if not pipeline.has_alerts:
+        tx.execute(_ENDS, (name, [""]))
+        return
+    row = tx.one(_TO_JUDGE, (name,))
     until, judged = row["complete_before"], row["judged_before"]
-    if not pipeline.has_alerts or until is None or judged == until:
+    if until is None or (judged is not None and until <= judged):
         return
     tx.execute("update progress set judged_before = %s where pipeline = %s", (until, name))
     if judged is None:
         return
     first = max(judged, until - LONGEST)
     lines = buckets(tx, tables, (first, until), MINUTE)
-    minutes = {first + n * MINUTE: 0 for n in range((until - first) // MINUTE)} | lines
-    recent = recently_understood(tx, name, fingerprint(pipeline), first_recent(tx, name))
-    silent = tx.scalar(_SILENT, (name,))
-    found = broken(pipeline, minutes, recent.share, float(silent or 0))
-    for rule, of in found.items():
-        tx.execute(_FIRES, (name, rule, *of))
-    tx.execute(_ENDS, (name, [*found, ""]))
+    zone = pipeline.time_zone or UTC
+    minutes = {
+        minute: lines.get(minute, 0)
+        for minute in (first + n * MINUTE for n in range((until - first) // MINUTE))
+        if is_shown(minute, zone)
+    }
+    if minutes:
+        recent = recently_understood(tx, name, fingerprint(pipeline), first_recent(tx, name))
+        found = broken(pipeline, minutes, recent.share, row["silent"])
+        for rule, (log_time, value, bound) in found.items():
+            tx.execute(_FIRES, (name, rule, *[log_time, value, bound] * 2))
+        tx.execute(_ENDS, (name, [*found, ""]))
 
 
-_SILENT: Final = """
-    select timestampdiff(second, planned_at, utc_timestamp(6)) / 60 from batch
-    where pipeline = %s and kind = 'ingest' order by batch_id desc limit 1
+_TO_JUDGE: Final = """
+    select complete_before, judged_before,
+        timestampdiff(minute, found_at, utc_timestamp(6)) as silent
+    from progress where pipeline = %s
 """
+# Of both the assignments are in order: what was is asked before it is changed.
 _FIRES: Final = """
     insert into alert (pipeline, rule, is_firing, log_time, value, bound, changed_at)
-    values (%s, %s, true, %s, %s, %s, utc_timestamp(6)) as new
+    values (%s, %s, true, %s, %s, %s, utc_timestamp(6))
     on duplicate key update
-        changed_at = if(alert.is_firing, alert.changed_at, new.changed_at),
-        notified_at = if(alert.is_firing, alert.notified_at, null),
-        log_time = new.log_time, value = new.value, bound = new.bound, is_firing = true
+        changed_at = if(is_firing, changed_at, utc_timestamp(6)),
+        notified_at = if(is_firing, notified_at, null), is_firing = true,
+        log_time = %s, value = %s, bound = %s
 """
-# What ends before anybody was told of it has never been.
 _ENDS: Final = """
-    update alert set is_firing = false, changed_at = utc_timestamp(6),
-        notified_at = if(notified_at is null, changed_at, null)
+    update alert set is_firing = false, changed_at = utc_timestamp(6), notified_at = null
     where pipeline = %s and is_firing and rule not in %s
 """
 

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from tally.errors import UsageError
 from tally.ledger.positions import insert_generation, insert_positions, known_topics
+from tally.ledger.progress import forget_through
 from tally.ledger.rows import records
 from tally.model import Generation, Loss, LossCause, OffsetRange
 from tally.mysql.transactions import Transaction
@@ -200,8 +201,6 @@ def adopt_topic(
     ]
     decide_losses(tx, pipeline, old_losses, accept=True, by=by, reason=reason)
     _accept_planned_as_lost(tx, known.generation_id, by=by, reason=reason)
-    # What the new generation has had until now is not counted.
-    tx.execute("update progress set counted_through = null where pipeline = %s", (pipeline,))
     tx.execute(
         "update topic_incarnation set state = 'retired', retired_at = %s where incarnation_id = %s",
         (tx.now(), known.generation_id),
@@ -212,7 +211,9 @@ def adopt_topic(
         (pipeline, topic, shown.cluster_id, shown.topic_id),
     )
     if before is not None:
-        return starts_of(_resume_generation(tx, before, by=by, reason=reason))
+        resumed = starts_of(_resume_generation(tx, before, by=by, reason=reason))
+        forget_through(tx, pipeline)
+        return resumed
     generation_id = insert_generation(tx, pipeline, topic, shown, adopted_by=by, reason=reason)
     is_whole = shown.start == "earliest"  # then what expired before these offsets is lost
     starts = [(start.partition, start.offset) for start in shown.partitions]
@@ -220,6 +221,7 @@ def adopt_topic(
     for number, start in starts:
         if is_whole and start > 0:
             _insert_accepted(tx, (generation_id, number, 0, start), by=by, reason=reason)
+    forget_through(tx, pipeline)
     return shown.partitions
 
 

@@ -55,15 +55,20 @@ class Completion:
     """The batch that did; null when none did."""
 
 
+# Of generations nothing but the numbers is joined: rows that an update only reads are locked, too.
 _SEE = """
-    update json_table(%s, '$[*]' columns (
-        topic varchar(249) character set ascii collate ascii_bin path '$[0]',
-        number int path '$[1]', ends bigint path '$[2]'
-    )) seen join topic_incarnation i on i.topic = seen.topic
-    join partition_offset o on o.incarnation_id = i.incarnation_id and o.partition_id = seen.number
+    update partition_offset o join json_table(%s, '$[*]' columns (
+        generation bigint unsigned path '$[0]', number int path '$[1]', ends bigint path '$[2]'
+    )) seen on o.incarnation_id = seen.generation and o.partition_id = seen.number
     set o.seen_end = seen.ends, o.seen_at = %s,
         o.counted_through = if(o.next_offset >= seen.ends, %s, o.counted_through)
-    where i.pipeline = %s and i.state = 'current' and coalesce(o.seen_at < %s, true)
+    where coalesce(o.seen_at < %s, true)
+"""
+_ADVANCE = """
+    update progress set counted_through = %s,
+        complete_before = if(time_zone = %s, greatest(coalesce(complete_before, %s), %s), %s),
+        judged_before = least(judged_before, complete_before), time_zone = %s
+    where pipeline = %s
 """
 _LEAST = """
     select min(o.counted_through) as through, count(*) = count(o.counted_through) as is_known,
@@ -93,9 +98,14 @@ def see(
         ends: See :func:`tally.planning.completeness.newly_seen`.
         seen_at: A moment before Kafka was asked, by the server's clock.
     """
-    rows = [(p.topic, p.partition, end) for p, end in ends]
+    current = tx.pairs(
+        "select topic, incarnation_id from topic_incarnation"
+        " where pipeline = %s and state = 'current'",
+        (pipeline,),
+    )
+    rows = [(current[p.topic], p.partition, end) for p, end in ends if p.topic in current]
     if rows:
-        tx.execute(_SEE, (json.dumps(rows), seen_at, seen_at, pipeline, seen_at))
+        tx.execute(_SEE, (json.dumps(rows), seen_at, seen_at, seen_at))
 
 
 def amend(tx: Transaction, tables: Tables, batch: Batch) -> None:
@@ -120,22 +130,24 @@ def amend(tx: Transaction, tables: Tables, batch: Batch) -> None:
 def advance(tx: Transaction, pipeline: Pipeline) -> None:
     """Record by when all is counted, and which minutes are complete by that; it locks the row.
 
-    With a partition of which nothing is known yet, by no moment; what was complete stays so.
+    With a partition of which nothing is known yet, by no moment. What was complete stays so, unless
+    the lines' clock is read in another zone than before.
     """
     _locked(tx, pipeline.name)
     topics = sorted(set(pipeline.topics))
     least = tx.one(_LEAST, (pipeline.name, topics))
     if not least["is_known"] or least["topics"] < len(topics):
-        unknown = "update progress set counted_through = null where pipeline = %s"
-        tx.execute(unknown, (pipeline.name,))
+        forget_through(tx, pipeline.name)
         return
     through = least["through"].replace(tzinfo=UTC)
     lateness = timedelta(seconds=pipeline.lateness_s)
-    first_open = complete_before(through, lateness, pipeline.time_zone or UTC_NAME)
+    zone = pipeline.time_zone or UTC_NAME
+    first_open = complete_before(through, lateness, zone)
+    tx.execute(_ADVANCE, (through, zone, first_open, first_open, first_open, zone, pipeline.name))
     tx.execute(
-        "update progress set counted_through = %s,"
-        " complete_before = greatest(coalesce(complete_before, %s), %s) where pipeline = %s",
-        (through, first_open, first_open, pipeline.name),
+        "delete c from completion c join progress p using (pipeline)"
+        " where c.pipeline = %s and c.complete_before > p.complete_before",
+        (pipeline.name,),
     )
     tx.execute(
         "insert into completion (pipeline, complete_before, completed_at)"
@@ -144,6 +156,11 @@ def advance(tx: Transaction, pipeline: Pipeline) -> None:
         " on duplicate key update completed_at = completion.completed_at",
         (pipeline.name,),
     )
+
+
+def forget_through(tx: Transaction, pipeline: str) -> None:
+    """By no moment all is counted: of what is new it is not known. It locks the pipeline's row."""
+    tx.execute("update progress set counted_through = null where pipeline = %s", (pipeline,))
 
 
 def progress_of(tx: Transaction, pipeline: str) -> Progress:
@@ -192,23 +209,35 @@ def minutes_query(tables: Tables, pipeline: str) -> str:
 
 
 def amended_hours(
-    tx: Transaction, pipeline: str, since: datetime | None, before: datetime
-) -> tuple[list[datetime], datetime | None]:
-    """Hours with complete minutes that have changed, in order; and when the latest change was.
+    tx: Transaction, pipeline: str, before: datetime, after: tuple[datetime, datetime], limit: int
+) -> list[tuple[datetime, datetime]]:
+    """When hours have changed last whose minutes were complete, and the hours; in that order.
 
     Args:
         tx: An open transaction.
         pipeline: The pipeline.
-        since: Only changes after this moment; all when None.
-        before: Only hours before this one; changes of later ones move the moment, too.
+        before: Only hours before this one.
+        after: Only what is behind this change, and this hour.
+        limit: How many at most.
     """
-    rows = tx.pairs(
-        "select cast(date_format(log_time, '%%Y-%%m-%%d %%H:00:00') as datetime) as hour,"
-        " max(amended_at) from amendment where pipeline = %s and coalesce(amended_at > %s, true)"
-        " group by hour order by hour",
-        (pipeline, since),
+    rows = tx.rows(
+        "select max(amended_at) as changed, cast(date_format(log_time, '%%Y-%%m-%%d %%H:00:00') as"
+        " datetime) as hour from amendment where pipeline = %s and amended_at >= %s"
+        " and log_time < %s group by hour having (changed, hour) > (%s, %s)"
+        " order by changed, hour limit %s",
+        (pipeline, after[0], before, *after, limit),
     )
-    return [hour for hour in rows if hour < before], max(rows.values(), default=None)
+    return [(row["changed"], row["hour"]) for row in rows]
+
+
+def last_amended(tx: Transaction, pipeline: str) -> datetime:
+    """When a complete minute has changed last; long ago when none has."""
+    found: datetime = tx.scalar(
+        "select coalesce(max(amended_at), timestamp '1970-01-01 00:00:00') from amendment"
+        " where pipeline = %s",
+        (pipeline,),
+    )
+    return found
 
 
 def lines_of_hours(
@@ -227,18 +256,22 @@ def lines_of_hours(
 
 
 def forget_completions(tx: Transaction, pipeline: str, cutoff: datetime) -> int:
-    """Forget when minutes became complete that were so before a moment; returns how many rows."""
-    (last,) = tx.one(
-        "select max(complete_before) as last from completion"
-        " where pipeline = %s and completed_at < %s",
+    """Forget when minutes became complete that were so before a moment; returns how many rows.
+
+    A thousand rows at most. One stays, without a time, so that the next one says nothing of them.
+    """
+    last = tx.scalar(
+        "select max(complete_before) from completion where pipeline = %s and completed_at < %s",
         (pipeline, cutoff),
-    ).values()
-    tx.execute(
-        "update completion set completed_at = null where pipeline = %s and complete_before = %s",
-        (pipeline, last),
     )
+    unknown = "update completion set completed_at = null where pipeline = %s"
+    tx.execute(f"{unknown} and complete_before = %s", (pipeline, last))
     return tx.execute(
-        "delete from completion where pipeline = %s and complete_before < %s", (pipeline, last)
+        "delete from completion where pipeline = %s and complete_before < ("
+        "  select * from (select max(complete_before) from completion"
+        "    where pipeline = %s and completed_at is null) as last)"
+        " order by complete_before limit 1000",
+        (pipeline, pipeline),
     )
 
 

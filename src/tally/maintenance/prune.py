@@ -88,8 +88,9 @@ def prune(
         folded += of_partition
     progress(len(partitions), len(partitions))
     folded += _until_done(ctx, lambda tx: folding.forget_history(tx, name, cutoff), dry_run=dry_run)
-    forget = partial(forget_completions, pipeline=name, cutoff=cutoff)
-    folded += Folded(rows=ctx.database.run(forget, dry_run=dry_run))
+    folded += _until_done(
+        ctx, lambda tx: Folded(rows=forget_completions(tx, name, cutoff)), dry_run=dry_run
+    )
     if not dry_run:
         delivery_of(ctx, pipeline).tidy()
     return view_of(PruneView, folded, pipeline=name, dry_run=dry_run, partitions=touched)

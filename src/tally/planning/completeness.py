@@ -10,29 +10,55 @@ from tally.planning.blocks import Block
 MINUTE = timedelta(minutes=1)
 
 
+Topics = Mapping[str, KnownTopic]
+
+
 def newly_seen(
-    known: Mapping[str, KnownTopic], kafka: KafkaSnapshot, blocks: Collection[Block]
-) -> Iterator[tuple[TopicPartition, int]]:
+    known: Topics, kafka: KafkaSnapshot, blocks: Collection[Block]
+) -> list[tuple[TopicPartition, int]]:
     """The ends of partitions that a plan has seen, where those it saw before are counted.
 
     Every record that had reached Kafka when it was asked lies before the end; with an open
     transaction some of them cannot be read yet. An end that is not counted yet stays what is waited
     for, unless the partition was truncated since. What is blocked shows no end.
     """
+    return [
+        (partition, held.written_end)
+        for partition, position, held in _readable(known, kafka, blocks)
+        if position is None or not _is_awaited(position, held)
+    ]
+
+
+def has_fallen(known: Topics, kafka: KafkaSnapshot, blocks: Collection[Block]) -> bool:
+    """Whether a partition ends before an end that was seen: the answer may be an old one."""
+    return any(
+        position is not None and held.written_end < (position.seen_end or 0)
+        for _, position, held in _readable(known, kafka, blocks)
+    )
+
+
+def _readable(
+    known: Topics, kafka: KafkaSnapshot, blocks: Collection[Block]
+) -> Iterator[tuple[TopicPartition, Position | None, PartitionSnapshot]]:
     blocked = {(block.topic, block.partition) for block in blocks}
     for topic, snapshot in kafka.topics.items():
         of = known.get(topic)
         for number, held in snapshot.partitions.items():
-            if blocked & {(topic, None), (topic, number)}:
-                continue
-            position = of.positions.get(number) if of else None
-            if position is None or not _is_awaited(position, held):
-                yield TopicPartition(topic=topic, partition=number), held.written_end
+            if not blocked & {(topic, None), (topic, number)}:
+                position = of.positions.get(number) if of else None
+                yield TopicPartition(topic=topic, partition=number), position, held
 
 
 def _is_awaited(position: Position, held: PartitionSnapshot) -> bool:
     awaited = position.seen_end
     return awaited is not None and position.next_offset < awaited <= held.written_end
+
+
+def is_shown(moment: datetime, zone: str) -> bool:
+    """Whether a clock of the zone ever shows a minute; not where it is set forward over it."""
+    clock = ZoneInfo(zone)
+    there = moment.replace(tzinfo=clock)
+    return there.astimezone(UTC).astimezone(clock).replace(tzinfo=None) == moment
 
 
 def complete_before(counted_through: datetime, lateness: timedelta, zone: str) -> datetime:

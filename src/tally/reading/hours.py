@@ -6,60 +6,70 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
 from tally.context import Context
-from tally.ledger.progress import MinuteState, amended_hours, lines_of_hours, progress_of
+from tally.ledger.progress import (
+    MinuteState,
+    amended_hours,
+    last_amended,
+    lines_of_hours,
+    progress_of,
+)
 from tally.ledger.tables import tables_to_read
+from tally.lines.time_rule import UTC
+from tally.planning.completeness import is_shown
 
 HOUR: Final = timedelta(hours=1)
+HOURS_MAX: Final = 100
+"""Hours of one announcement: Airflow writes all of it with each of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Announced:
-    """How far a pipeline's hours were announced; neither goes back."""
+class Mark:
+    """How far a pipeline's hours were announced; it never goes back."""
 
     hours_before: datetime
     """The first hour that was not announced as complete, on the lines' own clock."""
-    amended_through: datetime | None
-    """The latest change of a complete minute that was announced, by the clock of the ledger."""
+    amended_at: datetime
+    """The last change of a complete minute that was announced, by the clock of the ledger."""
+    amended_hour: datetime
+    """The last hour that was announced of those with this change."""
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> Self:
         """As :attr:`Announcement.event` has it."""
-        moments = (event["hours_before"], event["amended_through"])
-        before, through = (moment and datetime.fromisoformat(moment) for moment in moments)
-        return cls(hours_before=before, amended_through=through)
+        return cls(**{key: datetime.fromisoformat(event[key]) for key in cls.__slots__})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Announcement:
     """What is to be announced."""
 
-    until: Announced
-    """What will have been announced then."""
+    mark: Mark
+    """How far all will have been announced then."""
     hours: Mapping[datetime, MinuteState]
-    """Those that have changed since they were announced, then those that became complete."""
+    """Those that have changed since they were announced, or those that became complete."""
     lines: Mapping[datetime, int]
     """How many lines each has."""
 
     @property
     def event(self) -> dict[str, Any]:
         """In plain values."""
-        until = {key: moment and moment.isoformat() for key, moment in asdict(self.until).items()}
+        mark = {key: moment.isoformat() for key, moment in asdict(self.mark).items()}
         hours = {
             hour.isoformat(): {"state": str(state), "log_count": self.lines[hour]}
             for hour, state in self.hours.items()
         }
-        return {**until, "hours": hours}
+        return {**mark, "hours": hours}
 
 
-def announcement(ctx: Context, name: str, announced: Announced | None) -> Announcement | None:
-    """What is to be announced of a pipeline; None when nothing is.
+def announcement(ctx: Context, name: str, before: Mark | None) -> Announcement | None:
+    """What is to be announced of a pipeline, of a backlog the first part; None when nothing is.
 
     What changes before it was announced is announced once.
 
     Args:
         ctx: What is needed from outside.
         name: The pipeline.
-        announced: What was announced before; without it the latest complete hour is the first one.
+        before: How far it was announced; without it the latest complete hour is the first one.
 
     Raises:
         UnknownPipelineError: No such pipeline is configured.
@@ -69,16 +79,24 @@ def announcement(ctx: Context, name: str, announced: Announced | None) -> Announ
         complete = progress_of(tx, name).complete_before
         if complete is None:
             return None
-        before = datetime.fromisoformat(complete).replace(minute=0)
-        first = announced.hours_before if announced else before - HOUR
-        since = announced.amended_through if announced else None
-        amended, through = amended_hours(tx, name, since, first)
-        hours = dict.fromkeys(amended if announced else (), MinuteState.AMENDED)
-        while first < before:
-            hours[first] = MinuteState.COMPLETE
-            first += HOUR
+        until = datetime.fromisoformat(complete).replace(minute=0)
+        first = before.hours_before if before else until - HOUR
+        amended = before and amended_hours(
+            tx, name, first, (before.amended_at, before.amended_hour), HOURS_MAX
+        )
+        if amended:
+            hours = dict.fromkeys((hour for _, hour in amended), MinuteState.AMENDED)
+            at, hour = amended[-1]
+        else:
+            # A change of an hour that is announced only now is announced with it.
+            at, hour, hours = last_amended(tx, name), until, {}
+            zone = pipeline.time_zone or UTC
+            while first < until and len(hours) < HOURS_MAX:
+                if is_shown(first, zone):
+                    hours[first] = MinuteState.COMPLETE
+                first += HOUR
         if not hours:
             return None
         lines = lines_of_hours(tx, tables_to_read(tx, pipeline), hours)
-    until = Announced(hours_before=first, amended_through=through or since)
-    return Announcement(until=until, hours=hours, lines=lines)
+    mark = Mark(hours_before=first, amended_at=at, amended_hour=hour)
+    return Announcement(mark=mark, hours=hours, lines=lines)

@@ -46,6 +46,7 @@ class ProblemReason(StrEnum):
     MALFORMED = "malformed"
     NOTHING_MATCHED = "nothing-matched"
     RULES_ALTERNATE = "rules-alternate"
+    LIMIT = "limit"
     PAUSED = "paused"
 
 
@@ -179,6 +180,9 @@ def malformed_problem(pipeline: Pipeline, read: Understood) -> Problem | None:
 
 def _warnings(found: PipelineState) -> Iterator[Problem]:
     pipeline, read, by = found.pipeline, found.understood, found.alternating
+    for alert in found.alerts:
+        if alert.is_firing:
+            yield _warn(ProblemReason.LIMIT, alert.text, f"tally counts {pipeline.name} --complete")
     if (malformed := malformed_problem(pipeline, read)) is not None:
         yield malformed
     if not read.has_matched and (understood := read.lines - read.malformed):

@@ -30,7 +30,7 @@ METRICS: Final = {
     ),
     "blocked_partitions": "Partitions or topics that are not read.",
     "counted_through_timestamp_seconds": (
-        "All is counted that Kafka had then; absent while that is not known of a partition."
+        "Everything that Kafka had then is counted; absent while unknown for a partition."
     ),
     "complete_minute_lines": "Lines of the last complete minute.",
     "complete_minute_label_lines": (
