@@ -7,7 +7,8 @@ from threading import Semaphore
 
 from tally.clock import Clock
 from tally.kafka.client import Kafka
-from tally.model import KafkaSnapshot, Record, TopicPartition, TopicRights
+from tally.lines.reading import Record
+from tally.model import KafkaSnapshot, TopicPartition, TopicRights
 
 
 class ManualClock(Clock):

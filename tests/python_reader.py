@@ -1,37 +1,30 @@
 """A reader of real topics without Spark, for tests whose point is the ledger.
 
 It takes exactly the planned ranges from Kafka through a consumer of its own, judges each record
-with :mod:`tests.spark.oracle`, and hands its groups to the same gathering and checks as Spark does.
-Filters and natural keys are Spark's alone.
+with :mod:`tally.aggregates.judgement`, and hands its groups to the same gathering and checks as
+Spark does. Natural keys are Spark's alone.
 """
 
-import logging
-import re
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
-
-from confluent_kafka import Consumer, KafkaError, Message
-from confluent_kafka import TopicPartition as Place
 
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.counts import Contribution, CountRequest, Counts, DeadLetter, KeptLine
 from tally.aggregates.gathering import Gathering
+from tally.aggregates.judgement import judge
 from tally.aggregates.spool import Spool
 from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError, TallyError
-from tally.lines.format import LineFormat
-from tally.lines.time_rule import BEGINS_A_LINE, continuation_reasons
+from tally.kafka.client import Kafka
+from tally.lines.reading import Record
 from tally.model import OffsetRange, TopicPartition
-from tests.spark.json_oracle import field, read_object
-from tests.spark.oracle import expected, level_of, line_of, texts_of
 
 READ_S = 60
 """Seconds within which a range must have been read."""
-
-log = logging.getLogger(__name__)
 
 Work = Callable[[CountRequest, Counts], Any]
 OpenSet = Callable[[CountRequest], Any]
@@ -88,26 +81,6 @@ class Group(dict[str, Any]):
 
 Judged = tuple[str | None, Group, bytes | None]
 """Of a record why it is malformed, its group, and its value."""
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A record of Kafka."""
-
-    offset: int
-    value: bytes | None
-    key: bytes | None
-    micros: int
-    """Its timestamp in microseconds since 1970."""
-
-    @classmethod
-    def of(cls, message: Message) -> "Record":
-        """What a consumer has received."""
-        offset, value, key = message.offset(), message.value(), message.key()
-        assert offset is not None
-        assert not isinstance(value, str)
-        assert not isinstance(key, str)
-        return cls(offset, value, key, message.timestamp()[1] * 1000)
 
 
 class InProcess:
@@ -186,86 +159,34 @@ class PythonReader(InProcess):
     """How the cluster is reached."""
 
     def _judged(self, pipeline: Pipeline, r: OffsetRange) -> Iterator[Judged]:
-        assert not pipeline.filter, "filters are Spark's"
         assert not pipeline.row_key, "natural keys are Spark's"
         for record in self._read(pipeline, r):
             yield *judged(pipeline, r.partition, record), record.value
 
     def _read(self, pipeline: Pipeline, r: OffsetRange) -> Iterator[Record]:
-        options = {
-            "bootstrap.servers": self.kafka.bootstrap_servers,
-            "group.id": "python-reader",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-            "fetch.wait.max.ms": 10,
-            "isolation.level": pipeline.isolation_level,
-        }
-        place = Place(r.partition.topic, r.partition.partition, r.from_offset)
-        with closing(Consumer(options, logger=log)) as consumer:
-            consumer.assign([place])
-            at = r.from_offset
-            while at < r.until_offset:
-                message = consumer.poll(READ_S)
-                if message is None:
-                    raise DataLossError(f"{r} was not read within {READ_S} s (a test's reader)")
-                error, offset = message.error(), message.offset()
-                if error is None:
-                    record = Record.of(message)
-                    at = record.offset + 1
-                    if at <= r.until_offset:
-                        yield record
-                elif error.code() != KafkaError._PARTITION_EOF:
-                    raise DataLossError(f"{r} cannot be read: {error} (a test's reader)")
-                elif offset is None or offset < r.until_offset:
-                    raise DataLossError(f"{r} ends at {offset} (a test's reader)")
-                else:
-                    return
+        kafka, until = Kafka(self.kafka), time.monotonic() + READ_S
+        at = r.from_offset
+        for span in kafka.read(r, until=until, read_committed=pipeline.reads_committed):
+            yield from span.records
+            at = span.until_offset
+        if at < r.until_offset:
+            raise DataLossError(f"{r} was read until {at} (a test's reader)")
 
 
 def judged(
     pipeline: Pipeline, partition: TopicPartition, record: Record
 ) -> tuple[str | None, Group]:
     """Why a record is malformed, and its group."""
-    value, offset, micros = record.value, record.offset, record.micros
-    reason, minute = expected(
-        value, pipeline.format, set(pipeline.levels), pipeline.time_rule, micros
+    found = judge(pipeline, partition, record)
+    columns = Aggregate.of(pipeline).label_columns
+    group = Group.of(
+        partition,
+        record.offset,
+        found.minute if found.is_counted else None,
+        len(record.value or b""),
+        record.micros // 10**6,
+        is_malformed=found.reason is not None,
+        **dict.fromkeys(columns, "") | dict(zip(columns, found.labels, strict=False)),
     )
-    begins_none = reason in continuation_reasons(pipeline.format, pipeline.time_rule)
-    line = line_of(value or b"", pipeline.format)
-    continues = pipeline.leaves_continuations and begins_none and not begins_a_line(line)
-    reason = None if continues else reason
-    aggregate = Aggregate.of(pipeline)
-    labels = {}
-    if aggregate.labels:
-        values = _fields(line, pipeline.format, aggregate.labels) | {
-            "key": (record.key or b"").decode(errors="replace"),
-            "topic": partition.topic,
-            "partition": str(partition.partition),
-        }
-        labels = {
-            column: values.get(label, "")[: pipeline.label_max_chars]
-            for column, label in zip(aggregate.label_columns, aggregate.labels, strict=True)
-        }
-    size, seconds = len(value or b""), micros // 10**6
-    is_bad = reason is not None
-    group = Group.of(partition, offset, minute, size, seconds, is_malformed=is_bad, **labels)
-    group["continuations"] = int(continues)
-    return reason, group
-
-
-def begins_a_line(line: bytes) -> bool:
-    """Whether a record that cannot be understood looks like the beginning of a line."""
-    return re.match(BEGINS_A_LINE, line.decode("utf-8", "replace"), re.ASCII) is not None
-
-
-def _fields(value: bytes, line_format: LineFormat, labels: Sequence[str]) -> dict[str, str]:
-    """The values of labels, as far as the line has them."""
-    if line_format.is_fixed:
-        return {"level": value[20:].split(b" ")[0].decode(errors="replace")}
-    if line_format.is_json:
-        found = read_object(value, with_nan="nan" in line_format.options.accept) or {}
-        texts = {label: field(found, line_format.paths_of(label)) or "" for label in labels}
-    else:
-        texts = texts_of(value, line_format) or {}
-    return texts | {"level": level_of(texts, line_format)}
+    group["continuations"] = int(found.continues)
+    return found.reason, group

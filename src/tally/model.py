@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
 
 
 class BatchKind(StrEnum):
@@ -324,15 +323,6 @@ class KafkaSnapshot:
         topic = self.topics.get(where.topic)
         is_other = topic is None or (of is not None and not of.is_same(topic))
         return None if topic is None or is_other else topic.partitions.get(where.partition)
-
-
-class Record(NamedTuple):
-    """A record in Kafka, as far as it is shown."""
-
-    value: bytes | None
-    """Its value; None for one without."""
-    written_at: datetime | None
-    """Its timestamp, in UTC; None without one, or where no calendar has it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 from tally.lines.format import LineFormat
 from tally.lines.parsing import CATALOGUE, parse_line_format
+from tally.lines.time_format import MONTHS
 from tally.lines.time_rule import TimeRule
 from tests.spark.examples import ERROR_OF
-from tests.spark.oracle import MONTHS
 from tests.spark.outcomes import SEED, TIMES, Reading, reader
 
 

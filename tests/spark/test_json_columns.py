@@ -11,10 +11,11 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
+from tally.lines import json_reading
 from tally.lines.time_rule import TimeRule
 from tally.spark.json_columns import RECORD_END
 from tests.campaigns import share
-from tests.spark import examples, json_oracle, outcomes
+from tests.spark import examples, outcomes
 from tests.spark.examples import COUNTED, NO_LEVEL, NOT_COUNTED, TIME_INVALID, UNMATCHED
 from tests.spark.json_documents import Documents
 from tests.spark.odd_lines import micros
@@ -124,15 +125,15 @@ def test_a_value_is_what_the_definition_says(spark: SparkSession) -> None:
     wanted[wide] = read(**{key: key for key in some})
     wanted[b" \t\r\n" + LINE + b" \t\r\n"] = read()
     malformed = [*records_with_an_end(), *odd_escapes()]
-    assert [json_oracle.read_object(record) for record in malformed] == [None] * len(malformed)
+    assert [json_reading.read_object(record) for record in malformed] == [None] * len(malformed)
     wanted |= dict.fromkeys(malformed, (*UNMATCHED, *[None] * len(names)))
 
     documents = Documents(f"{SEED} values")
     paths = {name: [[name], name.split(".")] for name in names}
     for record in (documents.record(TIMES[:1]) for _ in range(share(5000))):
-        found = json_oracle.read_object(record)
+        found = json_reading.read_object(record)
         labels = [
-            None if found is None else json_oracle.field(found, paths[n]) or "" for n in names
+            None if found is None else json_reading.json_field(found, paths[n]) or "" for n in names
         ]
         wanted[record] = (*(UNMATCHED if found is None else COUNTED), *labels)
     for column in range(2, 2 + len(LABELS)):
@@ -148,8 +149,8 @@ def test_a_level_is_looked_for_in_some_places(spark: SparkSession) -> None:
     levels = [["level"], ["severity"], ["log.level"], ["log", "level"]]
     wanted: dict[bytes, Wanted] = {}
     for record in records:
-        found = json_oracle.read_object(record)
-        level = (json_oracle.field(found or {}, levels) or "")[:64]
+        found = json_reading.read_object(record)
+        level = (json_reading.json_field(found or {}, levels) or "")[:64]
         wanted[record] = (*UNMATCHED, None) if found is None else (*COUNTED, level)
     assert [wanted[text.encode()] for text in WITHOUT_LEVEL] == [(*COUNTED, "")] * 2
     check_untimed(spark, wanted, "json", [], labels=["level"])

@@ -15,10 +15,10 @@ from tally.lines.format import LineFormat, MalformedReason
 from tally.lines.parsing import CATALOGUE
 from tally.lines.pattern import HEAD_BYTES
 from tally.lines.places import place_of
+from tally.lines.reading import begins_a_line
 from tally.lines.time_rule import TimeRule
 from tally.spark.line_columns import read_line
 from tests.campaigns import share
-from tests.python_reader import begins_a_line
 from tests.spark.examples import (
     COUNTED,
     FIXED_EXAMPLES,
@@ -256,10 +256,11 @@ BEGIN_ANYHOW = {"text", "openstack", "bgl", "thunderbird", "hpc"}
 
 def test_the_beginning_of_a_line_is_known_in_python_too() -> None:
     """The reader of most tests tells the same lines; and the examples of all formats begin one."""
-    assert [line for line in TRACE if begins_a_line(line)] == []
-    assert [line for line in DAMAGED if not begins_a_line(line)] == []
+    log4j = CATALOGUE["log4j"]
+    assert [line for line in TRACE if begins_a_line(log4j, line)] == []
+    assert [line for line in DAMAGED if not begins_a_line(log4j, line)] == []
     examples = {name: of.example.encode() for name, of in CATALOGUE.items() if of.example}
-    begin_none = {name for name, line in examples.items() if not begins_a_line(line)}
+    begin_none = {name for name, line in examples.items() if not begins_a_line(log4j, line)}
     assert begin_none == BEGIN_ANYHOW
 
 

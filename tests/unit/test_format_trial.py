@@ -9,7 +9,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError
 from tests.unit.values import blank
 
 from tally.config.servers import KafkaSettings
-from tally.kafka.requests import first_records
+from tally.kafka.records import first_records
 from tally.lines.format import NO_OPTIONS, Accepted, LineFormat, MalformedReason
 from tally.lines.parsing import CATALOGUE, parse_options
 from tally.lines.time_rule import WALL_CLOCK, TimeRule
@@ -50,7 +50,7 @@ class _Consumer:
             error, value = KafkaError(KafkaError._PARTITION_EOF), None
         else:
             error, value = None, self._left[number].pop(0)
-        message = Mock(spec=["error", "topic", "partition", "value", "timestamp"])
+        message = Mock(spec=["error", "topic", "partition", "value", "key", "offset", "timestamp"])
         message.error.return_value, message.value.return_value = error, value
         message.topic.return_value, message.partition.return_value = "alog", number
         message.timestamp.return_value = (TIMESTAMP_NOT_AVAILABLE, 0)
@@ -66,7 +66,7 @@ def test_the_newest_records_that_fit_are_tried(monkeypatch: pytest.MonkeyPatch) 
         ({0: [1, 9, 1], 1: [9]}, 8, {0: [1], 1: []}),
         ({0: [9, 1, 2]}, 3, {0: [1, 2]}),
     ):
-        monkeypatch.setattr("tally.kafka.requests.Consumer", _Consumer(sizes))
+        monkeypatch.setattr("tally.kafka.records.Consumer", _Consumer(sizes))
         places = {number: TopicPartition(topic="alog", partition=number) for number in sizes}
         offsets = dict.fromkeys(places.values(), 0)
         found = first_records(KafkaSettings(), offsets, 3, bytes_max, "read_committed")

@@ -1,6 +1,6 @@
 """The Kafka client: questions about topics, and the mirrored offsets."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -14,7 +14,9 @@ from tally import model
 from tally.config.servers import KafkaSettings
 from tally.errors import AccessDeniedError, TopicIdError
 from tally.kafka.errors import TopicExistsError, UnknownTopicError
-from tally.kafka.requests import Requests, first_records
+from tally.kafka.records import Span, first_records, read_range
+from tally.kafka.requests import Requests
+from tally.lines.reading import Record
 
 # How a broker without topic ids answers: the id of sixteen zero bytes.
 NO_TOPIC_ID = frozenset({"AAAAAAAAAAAAAAAAAAAAAA", "None", ""})
@@ -126,7 +128,7 @@ class Kafka:
         records_max: int = 1,
         bytes_max: int | None = None,
         read_committed: bool = True,
-    ) -> Mapping[model.TopicPartition, Sequence[model.Record]]:
+    ) -> Mapping[model.TopicPartition, Sequence[Record]]:
         """The first records at or after an offset of each partition, at most this many of each.
 
         Of more than ``bytes_max`` bytes of a partition the newest are kept.
@@ -137,6 +139,17 @@ class Kafka:
         """
         level = "read_committed" if read_committed else "read_uncommitted"
         return first_records(self._settings, offsets, records_max, bytes_max, level)
+
+    def read(
+        self, asked: model.OffsetRange, *, until: float, read_committed: bool = True
+    ) -> Iterator[Span]:
+        """The records of a range, in order; see :func:`tally.kafka.records.read_range`.
+
+        Raises:
+            KafkaUnavailableError, AccessDeniedError: As :meth:`Kafka.snapshot`.
+        """
+        level = "read_committed" if read_committed else "read_uncommitted"
+        return read_range(self._settings, asked, level, until)
 
     def retention(self, topics: Iterable[str]) -> Mapping[str, timedelta | None]:
         """How long each topic keeps its records; None for one that keeps them by size or for ever.

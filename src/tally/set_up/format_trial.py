@@ -16,9 +16,9 @@ from tally.formatting import printable_bytes
 from tally.kafka.client import Kafka
 from tally.lines.parsing import parse_line_format
 from tally.lines.pattern import LEVEL
-from tally.lines.reading import begins_a_line, is_line, level_of, offset_of
+from tally.lines.reading import Record, begins_a_line, is_line, level_of, offset_of
 from tally.lines.time_rule import FROM_RECORD, check_time_rule, continuation_reasons
-from tally.model import KafkaSnapshot, Record, TopicPartition
+from tally.model import KafkaSnapshot, TopicPartition
 from tally.set_up import format_advice as advice
 from tally.set_up.format_advice import Configured, FormatTrial, TriedLine
 

@@ -18,7 +18,8 @@ from tally.aggregates.spool import Spool
 from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError
-from tally.model import OffsetRange, Record
+from tally.lines.reading import Record
+from tally.model import OffsetRange
 from tally.spark.grouping import Grouping, dead_letter, with_parts
 from tally.spark.jars import check_arrow
 from tally.spark.line_columns import read_line
@@ -227,7 +228,9 @@ def try_format(
     line_format = trial.format
     some_level = [next(iter(line_format.levels), "ERROR")] if line_format.has_level else []
     names = line_format.fields
-    frame = session.createDataFrame(list(lines), "value binary, timestamp timestamp")
+    frame = session.createDataFrame(
+        [(line.value, line.written_at) for line in lines], "value binary, timestamp timestamp"
+    )
     line = read_line(trial.model_copy(update={"levels": some_level, "labels": names}))
     line.record = {}  # a field of the line may have such a name
     columns = [line.well_formed_minute, *line.labels_where(line.well_formed)]

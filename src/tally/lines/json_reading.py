@@ -1,4 +1,4 @@
-"""What a JSON record says, read a second time: by Python's own ``json``, made strict.
+"""What a JSON record says, read by Python's own ``json``, made strict.
 
 Independent of :mod:`tally.spark.json_columns`: it shares no code, and the rules are those of
 ``docs/line-formats.md``, written down again.
@@ -49,7 +49,7 @@ def read_object(value: bytes, *, with_nan: bool = False) -> dict[str, Any] | Non
     return found if isinstance(found, dict) else None
 
 
-def field(found: dict[str, Any], paths: Sequence[Sequence[str]]) -> str | None:
+def json_field(found: dict[str, Any], paths: Sequence[Sequence[str]]) -> str | None:
     """The text of the first path that has a value; None when none has one."""
     for path in paths:
         value: Any = found
@@ -83,7 +83,7 @@ def _json(value: Any) -> str:
         case dict():
             keys = sorted(value, key=lambda key: key.encode("utf-16-be", "surrogatepass"))
             return "{" + ",".join(f"{_json(key)}:{_json(value[key])}" for key in keys) + "}"
-    raise AssertionError(value)
+    raise TypeError(value)
 
 
 def number_text(written: str) -> str:
@@ -91,8 +91,7 @@ def number_text(written: str) -> str:
     if not set(written) & set("eE"):
         exact = Decimal(written)
         _, digits, exponent = exact.as_tuple()
-        assert isinstance(exponent, int)
-        if len(digits) <= 38 and -exponent <= 38:
+        if isinstance(exponent, int) and len(digits) <= 38 and -exponent <= 38:
             plain = format(exact, "f")
             plain = plain.rstrip("0").rstrip(".") if "." in plain else plain
             return "0" if plain == "-0" else plain
