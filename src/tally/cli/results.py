@@ -1,7 +1,8 @@
-"""``counts``, ``dead-letters`` and ``audit``: the result, what is no part of it, and its proof."""
+"""``counts``, ``lines``, ``dead-letters`` and ``audit``: the result, and what proves it."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from datetime import datetime
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -20,11 +21,13 @@ from tally.each import for_each
 from tally.errors import EXIT_FINDINGS, EXIT_OK
 from tally.formatting import plural, printable
 from tally.ledger.dead_letters import Among
+from tally.ledger.parts import Of
 from tally.ledger.results import ResultRow
 from tally.lines.format import MalformedReason
 from tally.reading import columns as described
 from tally.reading import counts as results
 from tally.reading import dead_letters as letters
+from tally.reading import lines as behind
 from tally.reading.columns import COUNT, Column
 
 LAST: Final = 10
@@ -173,6 +176,70 @@ def show_rows(
 
 def _label(name: str, row: ResultRow) -> str:
     return printable(row.labels[name])
+
+
+def _label_value(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"{text!r} is no label with its value, such as service=checkout")
+    return name, value
+
+
+@command(document=behind.LinesView)
+@click.argument("minute", metavar="[MINUTE]", type=options.MINUTE, required=False)
+@options.pipeline_option(help="Of this pipeline; needed where there are several.")
+@options.batch_option("batch_id", help="Only those that this batch has counted.")
+@click.option("--partition", metavar="TOPIC/NUMBER", help="Only those of this partition.")
+@click.option(
+    "--label",
+    "labels",
+    metavar="NAME=VALUE",
+    multiple=True,
+    type=options.Text("name=value", _label_value),
+    help="Only those with this value of a label; may be repeated.",
+)
+@options.limit(default=20, help="Lines that are shown at most.")
+@click.option(
+    "--seconds",
+    type=options.Number("a number of seconds"),
+    default=60,
+    help="How long is looked for them at most.",
+)
+def lines(
+    app: App,
+    minute: str | None,
+    pipeline: str | None,
+    labels: tuple[tuple[str, str], ...],
+    partition: str | None,
+    batch_id: int | None,
+    limit: int,
+    seconds: int,
+) -> int:
+    """Show the lines behind a count.
+
+    Reads them from Kafka at exactly the offsets of the ledger, without Spark, and says whether they
+    are as many as were counted; exits with 1 when they are not. What Kafka no longer holds, and
+    what was counted under other rules, is said. Nothing of it is stored.
+
+    Examples:
+        tally lines '2026-11-20 14:05'
+        tally lines '2026-11-20 14:05' --label service=checkout --limit 100
+        tally lines --batch 42 --json | jq -r '.lines[].value'
+    """
+    of = Of(
+        minute=None if minute is None else datetime.fromisoformat(minute),
+        labels=dict(labels),
+        batch_id=batch_id,
+        partition=None if partition is None else letters.read_partition(partition, "--partition"),
+    )
+    bounds = behind.Bounds(lines=limit, seconds=seconds)
+    view = behind.lines(app.context, app.pipeline(pipeline), of, bounds)
+    app.out.document(view)
+    app.out.records(described.LINE, view.lines)
+    if view.found > len(view.lines):
+        app.out.line(f"{len(view.lines):,} shown: --limit N")
+    app.out.sentence(str(view))
+    return EXIT_FINDINGS if view.verdict is behind.Verdict.DIFFERENT else EXIT_OK
 
 
 @command("dead-letters", document=letters.DeadLettersView)

@@ -44,6 +44,7 @@ SECTIONS: Final[Sections] = {
         "status": (".status", "Show the health of a pipeline and the status of each partition."),
         "pipelines": (".status", "List all pipelines with health, lag and last commit."),
         "counts": (".results", "Show the result: lines per minute."),
+        "lines": (".results", "Show the lines behind a count."),
         "batches": (".batches", "List batches, newest first."),
         "show": (".batches", "Show one batch with its ranges and counts."),
         "replays": (".batches", "List replays, newest first."),

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from tally.aggregates.aggregate import LINES, TIME
-from tally.ledger.rows import SEGMENTS, record, records
+from tally.ledger.rows import record, records
 from tally.ledger.tables import SPAN, Tables, listed, summed, tables_of
-from tally.model import BatchKind, OffsetRange
+from tally.model import OffsetRange
 from tally.mysql.transactions import Row, Transaction
 
 
@@ -105,22 +105,6 @@ def last_complete_minute(tx: Transaction, tables: Tables, complete_before: str) 
         if label.is_used
     }
     return CompleteMinute(log_time=f"{minute}", log_count=int(lines), largest=largest)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MinutePart:
-    """What one live segment contributes to a minute."""
-
-    segment_id: int
-    """The segment."""
-    batch_id: int
-    """Its batch."""
-    kind: BatchKind
-    """Whether a replay has counted it."""
-    range: OffsetRange
-    """What it has read."""
-    lines: int
-    """Its lines in this minute."""
 
 
 Span = tuple[datetime, datetime]
@@ -234,39 +218,6 @@ def _marked_since(tx: Transaction, tables: Tables, span: Span) -> datetime | Non
     ).values()
     # Of the first minute some may be missing.
     return None if found < MARKED_ROWS_MAX else since + timedelta(minutes=1)
-
-
-PARTS_MAX: Final = 50
-"""The largest number of segments that are shown of a minute."""
-
-
-def parts_of_minute(
-    tx: Transaction, tables: Tables, pipeline: str, minute: datetime
-) -> list[MinutePart]:
-    """What is behind a minute: live segments with lines of it, most lines first.
-
-    Folded segments are not among them: of them only a sum is known.
-    """
-    return records(
-        tx,
-        MinutePart,
-        f"from {SEGMENTS} join `{tables.contributions}` c using (segment_id)"
-        f" where c.`{TIME}` = %s and s.state = 'live' and b.pipeline = %s"
-        f" group by s.segment_id order by sum(c.`{LINES}`) desc, s.segment_id limit {PARTS_MAX:d}",
-        (minute, pipeline),
-        "s",
-        kind="b.kind",
-        lines=f"sum(c.`{LINES}`)",
-    )
-
-
-def folded_lines(tx: Transaction, tables: Tables, pipeline: str, minute: datetime) -> int:
-    """Lines of a minute of which only the sum is known, as their segments were folded."""
-    lines = tx.scalar(
-        f"select sum(`{LINES}`) from `{tables.folded}` where pipeline = %s and `{TIME}` = %s",
-        (pipeline, minute),
-    )
-    return int(lines or 0)
 
 
 def count_touched(tx: Transaction, tables: Tables, batch_id: int) -> tuple[int, int]:

@@ -180,6 +180,13 @@ DEAD_LETTER: Final = (
     Column("value_base64", "exact bytes, Base64", is_raw=True),
 )
 
+LINE: Final = (
+    PLACE,
+    Column("offset", "offset", "OFFSET", OFFSET),
+    Column("value", "line", is_raw=True),
+    Column("value", "", "LINE", TEXT),
+)
+
 REPLAY: Final = (
     Column("replay_id", "replay", "REPLAY", OFFSET),
     Column("state", "state", "STATE"),

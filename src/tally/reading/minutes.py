@@ -8,7 +8,7 @@ from tally.aggregates.aggregate import fingerprint
 from tally.context import Context
 from tally.errors import UsageError
 from tally.ledger import results as ledger
-from tally.ledger.results import MinutePart
+from tally.ledger.parts import Of, Part, folded_lines, parts_of
 from tally.ledger.tables import tables_to_read
 
 MINUTE: Final = timedelta(minutes=1)
@@ -80,7 +80,7 @@ class MinuteView:
     """The minute, on the lines' own clock."""
     lines: int
     """Its lines in the result."""
-    parts: tuple[MinutePart, ...]
+    parts: tuple[Part, ...]
     """The segments that contribute most, most lines first."""
     folded_lines: int
     """Lines whose segments are no longer known by themselves, as they were pruned."""
@@ -167,8 +167,8 @@ def minute(ctx: Context, pipeline: str, moment: datetime) -> MinuteView:
             pipeline=pipeline,
             minute=moment,
             lines=sum(here.values()),
-            parts=tuple(ledger.parts_of_minute(tx, tables, pipeline, moment)),
-            folded_lines=ledger.folded_lines(tx, tables, pipeline, moment),
+            parts=tuple(parts_of(tx, tables, pipeline, Of(minute=moment))),
+            folded_lines=folded_lines(tx, tables, pipeline, moment),
         )
 
 

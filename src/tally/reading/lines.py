@@ -1,0 +1,334 @@
+"""The lines behind a count, read from Kafka at exactly the offsets of the ledger.
+
+The reader is independent of Spark: what it finds either proves the count or shows where they
+differ. Nothing of it is stored.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from tally.aggregates.aggregate import Aggregate, fingerprint
+from tally.aggregates.judgement import judge
+from tally.config.pipeline import Pipeline
+from tally.context import Context
+from tally.errors import UsageError
+from tally.formatting import plural, printable_bytes
+from tally.ledger.batches import find_batch
+from tally.ledger.parts import Of, Part, folded_lines, lines_of, parts_of
+from tally.ledger.tables import Tables, tables_to_read
+from tally.lines.format import MalformedReason
+from tally.lines.reading import Record
+from tally.lines.time_rule import UTC
+from tally.model import KafkaSnapshot, OffsetRange, TopicPartition
+from tally.views import view_of
+
+SEGMENTS_MAX: Final = 2_000
+"""Segments of a count that are read."""
+
+_NEAR: Final = timedelta(minutes=1)
+"""How long before its minute a line's record is looked for first."""
+_FAR_OFFSETS: Final = 20_000
+"""Of a longer range the part near the minute is read first."""
+
+
+class Verdict(StrEnum):
+    """Whether what was found is what was counted."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    UNKNOWN = "unknown"
+    """Not all of it could be read, or rules have changed since."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bounds:
+    """How much is read at most."""
+
+    lines: int = 100
+    """Lines that are kept."""
+    records: int = 1_000_000
+    """Records that are read."""
+    bytes: int = 1 << 30
+    """Bytes of their values."""
+    seconds: float = 60.0
+    """Seconds for all of it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LineView:
+    """A counted line."""
+
+    partition: TopicPartition
+    """The partition."""
+    offset: int
+    """The record's offset."""
+    written_at: datetime | None
+    """The record's timestamp; null without one."""
+    log_time: str
+    """The minute on the lines' own clock, ``YYYY-MM-DD HH:MM:00``."""
+    labels: Mapping[str, str] = field(metadata={"omitted": "when empty"})
+    """Value by label column; absent in JSON for a result without labels."""
+    value: str
+    """The line as text, with everything unprintable escaped."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LinesView:
+    """The lines behind a count."""
+
+    pipeline: str
+    """The pipeline."""
+    counted: int
+    """How many lines the ledger has counted."""
+    found: int
+    """How many of them Kafka has, as far as was read."""
+    verdict: Verdict
+    """Whether the two are the same: ``equal``, ``different``, or ``unknown``."""
+    doubts: tuple[str, ...]
+    """Why it is unknown; empty when it is not."""
+    records: int
+    """Records that were read."""
+    seconds: float
+    """How long it took."""
+    lines: tuple[LineView, ...]
+    """The first of them, by segment and offset."""
+
+    def __str__(self) -> str:
+        """``39 lines found, 39 counted``, and why that says nothing if it does not."""
+        text = f"{plural(self.found, 'line')} found, {self.counted:,} counted"
+        return f"{text}: {'; '.join(self.doubts)}" if self.doubts else text
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordView:
+    """A record, and what becomes of it by today's rules."""
+
+    partition: TopicPartition
+    """The partition."""
+    offset: int
+    """Its offset."""
+    written_at: datetime | None
+    """Its timestamp; null without one."""
+    log_time: str | None
+    """Its minute, as far as it says one."""
+    reason: MalformedReason | None
+    """Why it cannot be understood; null where it can."""
+    is_counted: bool
+    """Whether it is counted."""
+    value_bytes: int | None
+    """How many bytes it has; null for a record without a value."""
+    value: str | None
+    """Its value as text, with everything unprintable escaped."""
+
+
+def lines(ctx: Context, name: str, of: Of, bounds: Bounds = Bounds()) -> LinesView:
+    """The lines behind a count, and whether they are as many.
+
+    Args:
+        ctx: What is needed from outside.
+        name: The pipeline.
+        of: Which lines.
+        bounds: How much is read.
+
+    Raises:
+        UnknownPipelineError: No such pipeline is configured.
+        UnknownBatchError: The pipeline has no such batch.
+        UsageError: Neither a minute nor a batch is named, or no such label is counted.
+        KafkaUnavailableError, AccessDeniedError: Kafka did not answer, or refused.
+        MySQLUnavailableError: The server did not answer.
+    """
+    pipeline = ctx.settings.pipeline(name)
+    if of.minute is None and of.batch_id is None:
+        raise UsageError("lines of what?", next_step="name a minute, or a batch")
+    with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
+        if of.batch_id is not None and find_batch(tx, of.batch_id).pipeline != name:
+            raise UsageError(
+                f"batch {of.batch_id} is not of pipeline {name}",
+                next_step=f"tally batches {name} lists its batches",
+            )
+        tables = tables_to_read(tx, pipeline)
+        _check_labels(tables, of)
+        parts = parts_of(tx, tables, name, of, SEGMENTS_MAX)
+        counted, folded = sum(part.lines for part in parts), 0
+        if of.minute is not None and of.batch_id is None and of.partition is None:
+            counted = lines_of(tx, tables, of.minute, of.labels)
+            folded = folded_lines(tx, tables, name, of.minute, of.labels)
+    search = _Search(ctx=ctx, pipeline=pipeline, of=of, bounds=bounds)
+    if folded:
+        search.doubts.append(f"{folded:,} of them are of segments that were pruned")
+    if len(parts) == SEGMENTS_MAX:
+        search.doubts.append(f"only the {SEGMENTS_MAX:,} segments with most lines are read")
+    search.read(parts)
+    is_more = search.found > counted and not search.is_under_other_rules
+    verdict = Verdict.UNKNOWN if search.doubts and not is_more else Verdict.DIFFERENT
+    if not search.doubts and search.found == counted:
+        verdict = Verdict.EQUAL
+    return LinesView(
+        pipeline=name,
+        counted=counted,
+        found=search.found,
+        verdict=verdict,
+        doubts=tuple(search.doubts),
+        records=search.records,
+        seconds=round(search.seconds, 2),
+        lines=tuple(search.lines),
+    )
+
+
+def record_at(ctx: Context, name: str, partition: TopicPartition, offset: int) -> RecordView | None:
+    """A record as it is in Kafka now, whole; None where Kafka has none at this offset.
+
+    Raises:
+        UnknownPipelineError: No such pipeline is configured.
+        KafkaUnavailableError, AccessDeniedError: Kafka did not answer, or refused.
+    """
+    pipeline = ctx.settings.pipeline(name)
+    asked = OffsetRange(partition=partition, from_offset=offset, until_offset=offset + 1)
+    until = time.monotonic() + ctx.settings.kafka.request_timeout_s
+    held = ctx.kafka.snapshot([partition.topic], read_committed=pipeline.reads_committed)
+    place = held.partition(partition)
+    if place is None or not place.earliest <= offset < place.end:
+        return None
+    spans = ctx.kafka.read(asked, until=until, read_committed=pipeline.reads_committed)
+    found = next((record for span in spans for record in span.records), None)
+    if found is None:
+        return None
+    judged = judge(pipeline, partition, found)
+    return view_of(
+        RecordView,
+        found,
+        judged,
+        partition=partition,
+        log_time=judged.minute,
+        value_bytes=None if found.value is None else len(found.value),
+        value=None if found.value is None else printable_bytes(found.value),
+    )
+
+
+def _check_labels(tables: Tables, of: Of) -> None:
+    known = [label.column for label in tables.labels]
+    for name in of.labels:
+        if name not in known:
+            raise UsageError(
+                f"{name!r} is no label of {tables.result}",
+                next_step=f"it has: {', '.join(known) or 'none'}",
+            )
+
+
+@dataclass(kw_only=True)
+class _Search:
+    """Looks for counted lines in segments."""
+
+    ctx: Context
+    pipeline: Pipeline
+    of: Of
+    bounds: Bounds
+    lines: list[LineView] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+    found: int = 0
+    records: int = 0
+    seconds: float = 0.0
+    is_under_other_rules: bool = False
+    _bytes: int = 0
+
+    def read(self, parts: list[Part]) -> None:
+        """Look through segments until the bounds are reached."""
+        began = time.monotonic()
+        self._until = began + self.bounds.seconds
+        aggregate = Aggregate.of(self.pipeline)
+        self._columns = aggregate.columns
+        self._may_be_of = _quick_check(self.pipeline, self.of.minute)
+        topics = sorted({part.range.partition.topic for part in parts})
+        committed = self.pipeline.reads_committed
+        held = self.ctx.kafka.snapshot(topics, read_committed=committed) if topics else None
+        today = fingerprint(self.pipeline)
+        other = sum(part.format_fingerprint != today for part in parts)
+        if other:
+            self.is_under_other_rules = True
+            self.doubts.append(f"{plural(other, 'segment')} counted under other rules than today's")
+        unread = [part for part in parts if held and not self._read_part(part, held)]
+        if unread:
+            lines = sum(part.lines for part in unread)
+            self.doubts.append(
+                f"{plural(len(unread), 'segment')} with {lines:,} of the lines not read to the end"
+            )
+        self.seconds = time.monotonic() - began
+
+    def _read_part(self, part: Part, held: KafkaSnapshot) -> bool:
+        """Whether a segment was read to its end, as far as Kafka has it."""
+        asked = part.range
+        topic, place = held.topics.get(asked.partition.topic), held.partition(asked.partition)
+        if not part.is_current or topic is None or topic.topic_id != part.topic_id or not place:
+            self.doubts.append(f"{asked}: Kafka no longer has this topic")
+            return True
+        first = max(asked.from_offset, min(place.earliest, asked.until_offset))
+        if first > asked.from_offset:
+            gone = f"{first - asked.from_offset:,} of {asked.offsets:,} records"
+            self.doubts.append(f"{asked}: Kafka no longer has {gone}")
+        return all(self._read_range(one) for one in self._in_order(asked, first))
+
+    def _in_order(self, asked: OffsetRange, first: int) -> Iterator[OffsetRange]:
+        """What Kafka has of a range, what is near the minute before the rest."""
+        middle = first
+        if self.of.minute is not None and asked.until_offset - first > _FAR_OFFSETS:
+            zone = ZoneInfo(self.pipeline.time_zone or UTC)
+            moment = self.of.minute.replace(tzinfo=zone) - _NEAR
+            near = self.ctx.kafka.offsets_at([asked.partition], moment)[asked.partition]
+            middle = min(max(first, near or first), asked.until_offset)
+        for begin, end in ((middle, asked.until_offset), (first, middle)):
+            if begin < end:
+                yield OffsetRange(partition=asked.partition, from_offset=begin, until_offset=end)
+
+    def _read_range(self, asked: OffsetRange) -> bool:
+        at = asked.from_offset
+        committed = self.pipeline.reads_committed
+        for span in self.ctx.kafka.read(asked, until=self._until, read_committed=committed):
+            for record in span.records:
+                self._look_at(asked.partition, record)
+            at = span.until_offset
+            if self.records >= self.bounds.records or self._bytes >= self.bounds.bytes:
+                break
+        return at >= asked.until_offset
+
+    def _look_at(self, partition: TopicPartition, record: Record) -> None:
+        self.records += 1
+        value = record.value or b""
+        self._bytes += len(value)
+        if not self._may_be_of(value):
+            return
+        judged = judge(self.pipeline, partition, record)
+        if not judged.is_counted or judged.minute is None:
+            return
+        labels = dict(zip(self._columns, judged.labels, strict=True))
+        if self.of.minute is not None and judged.minute != f"{self.of.minute:%Y-%m-%d %H:%M:00}":
+            return
+        if any(labels.get(name, "") != wanted for name, wanted in self.of.labels.items()):
+            return
+        self.found += 1
+        if len(self.lines) < self.bounds.lines:
+            line = view_of(
+                LineView,
+                record,
+                partition=partition,
+                log_time=judged.minute,
+                labels=labels,
+                value=printable_bytes(value),
+            )
+            self.lines.append(line)
+
+
+def _quick_check(pipeline: Pipeline, minute: datetime | None) -> Callable[[bytes], bool]:
+    """Whether a line may be of a minute, without reading it: it has to show its clock."""
+    rule, line_format = pipeline.time_rule, pipeline.format
+    is_shown = not rule.from_record and not rule.by_offset and not line_format.states_instant
+    written = "HH:mm" if line_format.is_fixed else line_format.time_format
+    if minute is None or not is_shown or "HH:mm" not in written:
+        return lambda _: True
+    clock = f"{minute:%H:%M}".encode()
+    # In JSON it may be escaped.
+    return lambda value: clock in value or (line_format.is_json and b"\\" in value)
