@@ -20,6 +20,33 @@ prepare change_partition_offset from @change;
 execute change_partition_offset;
 deallocate prepare change_partition_offset;
 
+-- How many offsets waited when a batch was planned.
+set @change = (
+    select if(count(*) = 0,
+        'alter table batch add column waiting_offsets bigint unsigned null',
+        'do 0')
+    from information_schema.columns
+    where table_schema = database() and table_name = 'batch' and column_name = 'waiting_offsets'
+);
+prepare change_batch from @change;
+execute change_batch;
+deallocate prepare change_batch;
+
+-- The timestamp of a dead letter, and the minute that it belongs to.
+set @change = (
+    select if(count(*) = 0,
+        'alter table dead_letter
+            add column written_at datetime(6) null,
+            add column log_time datetime null,
+            add key letters_by_minute (segment_id, log_time)',
+        'do 0')
+    from information_schema.columns
+    where table_schema = database() and table_name = 'dead_letter' and column_name = 'log_time'
+);
+prepare change_dead_letter from @change;
+execute change_dead_letter;
+deallocate prepare change_dead_letter;
+
 create table if not exists progress (
     pipeline varchar(63) character set ascii collate ascii_bin not null primary key,
     counted_through datetime(6) null,

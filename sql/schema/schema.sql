@@ -47,6 +47,7 @@ CREATE TABLE `batch` (
   `replay_id` bigint unsigned DEFAULT NULL,
   `open_ingest` varchar(95) CHARACTER SET ascii COLLATE ascii_bin GENERATED ALWAYS AS ((case when ((`kind` = _utf8mb4'ingest') and (`state` = _utf8mb4'planned')) then concat(`pipeline`,`lane`) end)) STORED,
   `is_dense` tinyint(1) DEFAULT NULL,
+  `waiting_offsets` bigint unsigned DEFAULT NULL,
   PRIMARY KEY (`batch_id`),
   UNIQUE KEY `one_open_ingest_batch` (`open_ingest`),
   KEY `batches_of_pipeline` (`pipeline`,`batch_id`),
@@ -76,7 +77,10 @@ CREATE TABLE `dead_letter` (
   `reason` varchar(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
   `value` mediumblob,
   `value_bytes` bigint unsigned DEFAULT NULL,
+  `written_at` datetime(6) DEFAULT NULL,
+  `log_time` datetime DEFAULT NULL,
   PRIMARY KEY (`segment_id`,`record_offset`),
+  KEY `letters_by_minute` (`segment_id`,`log_time`),
   CONSTRAINT `dead_letter_of_segment` FOREIGN KEY (`segment_id`) REFERENCES `segment` (`segment_id`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 

@@ -241,7 +241,7 @@ def test_a_chart_says_where_marks_were_looked_for(
         (2, "At least 1 minute", f"Marks are shown from {day} 14:12 on; choose a shorter span"),
         (1, "", "This span has too many contributions to show marks; choose a shorter one"),
     ):
-        monkeypatch.setattr("tally.ledger.results.MARKED_ROWS_MAX", rows_max)
+        monkeypatch.setattr("tally.ledger.series.MARKED_ROWS_MAX", rows_max)
         text = pages.shows("", said, number)
         assert ("At least 1 minute" in text) == (rows_max == 2)
 

@@ -168,7 +168,10 @@ def test_health_is_the_same_wherever_it_is_asked_for(tally: Call, world: World) 
     assert (loss["from_offset"], loss["until_offset"]) == (3, 6)
 
 
-NOTHING_LEFT_OUT = {"continuations": 0, "has_matched": True}
+def understood(records: int, malformed: int) -> dict[str, object]:
+    """What is told of records that are counted unless they are malformed."""
+    matched = {"matched": records - malformed, "has_matched": True}
+    return {"records": records, "malformed": malformed, "continuations": 0, **matched}
 
 
 def test_malformed_records_are_told_where_one_looks(tally: Call, world: World) -> None:
@@ -176,12 +179,12 @@ def test_malformed_records_are_told_where_one_looks(tally: Call, world: World) -
     commit(world, LINE, "what", "is this")
     assert "3 records, 1 matched, 2 malformed" in tally("status").stdout
     of_today = tally("status", "--json", "--check").ends(1).document
-    assert of_today["understood"] == {"records": 3, "malformed": 2} | NOTHING_LEFT_OUT
+    assert of_today["understood"] == understood(3, 2)
     (problem,) = of_today["problems"]
     assert (problem["reason"], problem["health"]) == ("malformed", "warn")
     world.configure(levels=["WARN"])
     of_another = tally("status", "--json", "--check").ends(0).document
-    assert of_another["understood"] == {"records": 0, "malformed": 0} | NOTHING_LEFT_OUT
+    assert of_another["understood"] == understood(0, 0)
     assert of_another["health"] == "ok"
 
 
@@ -256,12 +259,12 @@ def test_all_partitions_of_the_latest_plans_say_what_is_malformed(
         lines = {partition: [LINE] for partition in range(1, PARTITIONS)}
         commit_each(world, {0: ["what is this"] * 30} | lines)
     told = tally("status", "--json", "--check").ends(1).document
-    assert told["understood"] == {"records": 100, "malformed": 60} | NOTHING_LEFT_OUT
+    assert told["understood"] == understood(100, 60)
     assert [one["reason"] for one in told["problems"]] == ["malformed"]
     for _ in range(20):
         commit_each(world, {0: [LINE], 1: [LINE]})
     told = tally("status", "--json", "--check").ends(0).document
-    assert told["understood"] == {"records": 40, "malformed": 0} | NOTHING_LEFT_OUT
+    assert told["understood"] == understood(40, 0)
 
 
 def test_a_replay_does_not_hide_what_is_malformed_now(tally: Call, world: World) -> None:
@@ -272,5 +275,5 @@ def test_a_replay_does_not_hide_what_is_malformed_now(tally: Call, world: World)
     requested = world.ask_replay(RangesAsked(ranges=(where,)))
     assert [ran.committed for ran in run_replay(world.context(world.reader), requested.replay_id)]
     told = tally("status", "--json", "--check").ends(1).document
-    assert told["understood"] == {"records": 6, "malformed": 4} | NOTHING_LEFT_OUT
+    assert told["understood"] == understood(6, 4)
     assert [one["reason"] for one in told["problems"]] == ["malformed"]

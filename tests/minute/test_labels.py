@@ -219,7 +219,7 @@ def test_a_label_may_be_called_like_a_column_of_the_ledger(
     last = world.batches()[-1]["batch_id"]
     shown = batch(world.context(), last, rows=1)
     assert (shown.minutes_touched, shown.rows_touched, len(shown.minutes)) == (1, 2, 1)
-    monkeypatch.setattr("tally.ledger.results.MARKED_BATCHES_MAX", 0)  # so that it reads the span
+    monkeypatch.setattr("tally.ledger.series.MARKED_BATCHES_MAX", 0)  # so that it reads the span
     assert [(bar.lines, bar.replayed) for bar in minutes(world.context(), world.name).bars] == [
         (2, True)
     ]

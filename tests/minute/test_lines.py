@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tally.errors import UsageError
+from tally.ledger.dead_letters import Among
 from tally.ledger.parts import Of
 from tally.ledger.tables import tables_of
 from tally.model import TopicPartition
+from tally.reading.dead_letters import dead_letters
 from tally.reading.lines import Bounds, Verdict, lines, record_at
 from tests.minute.test_labels import PATTERN
 from tests.world import World
@@ -212,3 +214,28 @@ def test_a_record_is_shown_whole(world: World) -> None:
     assert (bad.log_time, len(bad.value or "")) == ("2017-07-30 14:09:00", 9_019)
     assert record_at(ctx, world.name, where, 2) is None
     assert record_at(ctx, world.name, replace(where, partition=9), 0) is None
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("delivery", ["batch", "partition"])
+def test_a_dead_letter_belongs_to_a_minute(
+    world: World, spark: "SparkSession", delivery: str
+) -> None:
+    """To that of its line, if this can be read; else to that of its record, on the lines' clock."""
+    world.migrate(delivery=delivery, time_zone="Asia/Kolkata", dead_letter_max_bytes=30)
+    written = datetime(2017, 7, 30, 8, 40, 5, tzinfo=UTC)
+    stamp = {"timestamp": int(written.timestamp() * 1000)}
+    cut = f"2017-07-30 15:00:00{' ' * 50}"
+    world.produce(["2017-07-30 14:09:08", "what is this", LINE, cut], fields=stamp)
+    world.minute(spark)
+    found = dead_letters(world.context(), world.name).dead_letters
+    assert [(one.offset, one.log_time) for one in found] == [
+        (0, "2017-07-30 14:09:00"),
+        (1, "2017-07-30 14:10:00"),
+        (3, "2017-07-30 15:00:00"),
+    ]
+    assert {one.written_at for one in found} == {written}
+    for minute, offsets in ((AT, [0]), (AT.replace(minute=10), [1]), (AT.replace(hour=13), [])):
+        among = Among(minute=minute)
+        found = dead_letters(world.context(), world.name, among, limit=1).dead_letters
+        assert [one.offset for one in found] == offsets

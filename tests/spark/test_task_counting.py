@@ -74,6 +74,7 @@ TYPES = {
     "reason": pa.string(),
     "value": pa.binary(),
     "value_bytes": pa.int32(),
+    "micros": pa.int64(),
 }
 USUAL = {
     "partition": 1,
@@ -86,7 +87,7 @@ USUAL = {
     "first_malformed": None,
     "last_malformed": None,
 }
-FINE = {"reason": None, "value": None, "value_bytes": None}
+FINE = {"reason": None, "value": None, "value_bytes": None, "micros": None}
 BAD = {"minute": None, "malformed": 1, "first_malformed": 3, "last_malformed": 3}
 
 
@@ -134,7 +135,7 @@ def test_malformed_records_are_not_committed_without_their_values() -> None:
     def kept(_: CountRequest, counts: Counts) -> list[tuple[int, str, bytes | None]]:
         return [(d.offset, d.reason, d.value) for d in counts.dead_letters]
 
-    whole = {**BAD, "reason": "no_match", "value": b"x", "value_bytes": 1}
+    whole = {**BAD, "reason": "no_match", "value": b"x", "value_bytes": 1, "micros": 0}
     two = groups(whole, {**FINE, "first_offset": 4, "last_offset": 4})
     found = outcome(two, work=kept, first_reads={P1: totals(1, 0, 1, 3, 4)})
     assert found.value == [(3, "no_match", b"x")]

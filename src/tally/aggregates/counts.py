@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import NamedTuple
 
 from tally.aggregates.spool import Spool
@@ -39,6 +40,10 @@ class DeadLetter:
     """Its first bytes; None for a record without a value."""
     value_bytes: int | None
     """How many bytes it has in Kafka."""
+    written_at: datetime | None = None
+    """Its timestamp; None without one, and for one that an older release has kept."""
+    log_time: str | None = None
+    """The minute that its line says, else that of its timestamp, ``YYYY-MM-DD HH:MM:00``."""
 
 
 class KeptLine(NamedTuple):

@@ -4,14 +4,22 @@ Spark counts; this is a second way to the same answer, record by record.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tally.aggregates.aggregate import Aggregate
+from tally.aggregates.counts import DeadLetter
 from tally.config.names import LEVEL, TEXT
 from tally.config.pipeline import Pipeline
 from tally.lines.format import Accepted, MalformedReason
 from tally.lines.json_reading import json_field, read_object
-from tally.lines.reading import LineReading, Record, begins_a_line, read_line
+from tally.lines.reading import (
+    LineReading,
+    Record,
+    at_micros,
+    begins_a_line,
+    minute_at,
+    read_line,
+)
 from tally.lines.time_rule import continuation_reasons
 from tally.model import TopicPartition
 
@@ -57,6 +65,43 @@ def judge(pipeline: Pipeline, partition: TopicPartition, record: Record) -> Judg
         is_counted=is_counted,
         continues=False,
         labels=fields.labels if is_counted else (),
+    )
+
+
+def dead_letter(
+    pipeline: Pipeline,
+    partition: TopicPartition,
+    offset: int,
+    reason: str,
+    value: bytes | None,
+    value_bytes: int | None,
+    micros: int,
+) -> DeadLetter:
+    """A malformed record, with its minute as far as it is known.
+
+    Args:
+        pipeline: By which rules it is malformed.
+        partition: Its partition.
+        offset: Its offset.
+        reason: What is wrong with it.
+        value: Its first bytes.
+        value_bytes: How many it has.
+        micros: Its timestamp in microseconds since 1970.
+    """
+    rule, log_time = pipeline.time_rule, None
+    if reason == MalformedReason.NO_LEVEL:  # its time could be read, unless it is cut
+        log_time = read_line(value, pipeline.format, rule, micros, needs_level=True).minute
+    if log_time is None:
+        log_time = minute_at(micros, replace(rule, zone=pipeline.time_zone))
+    written_at = None if log_time is None or micros < 0 else at_micros(micros)
+    return DeadLetter(
+        partition=partition,
+        offset=offset,
+        reason=reason,
+        value=value,
+        value_bytes=value_bytes,
+        written_at=written_at,
+        log_time=log_time,
     )
 
 

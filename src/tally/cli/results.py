@@ -207,13 +207,13 @@ def _label_value(text: str) -> tuple[str, str]:
 )
 def lines(
     app: App,
+    /,
     minute: str | None,
     pipeline: str | None,
     labels: tuple[tuple[str, str], ...],
     partition: str | None,
     batch_id: int | None,
-    limit: int,
-    seconds: int,
+    **bounds: int,
 ) -> int:
     """Show the lines behind a count.
 
@@ -232,8 +232,8 @@ def lines(
         batch_id=batch_id,
         partition=None if partition is None else letters.read_partition(partition, "--partition"),
     )
-    bounds = behind.Bounds(lines=limit, seconds=seconds)
-    view = behind.lines(app.context, app.pipeline(pipeline), of, bounds)
+    asked = behind.Bounds(lines=bounds["limit"], seconds=bounds["seconds"])
+    view = behind.lines(app.context, app.pipeline(pipeline), of, asked)
     app.out.document(view)
     app.out.records(described.LINE, view.lines)
     if view.found > len(view.lines):

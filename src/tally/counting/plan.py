@@ -237,7 +237,7 @@ def _plan(
     if resumed:
         busy = [segment for b in resumed for segment in b.segments]
         found = ingest.beside(found, busy, by_partition=pipeline.commits_by_partition)
-    new = positions.write_plan(tx, pipeline, found, known, ctx.requester)
+    new = positions.write_plan(tx, pipeline, found, known, asked.kafka, ctx.requester)
     progress.see(tx, pipeline.name, seen, asked.at)
     progress.advance(tx, pipeline)
     alerts.judge(tx, own, pipeline, has_found=bool(new))

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 
 from tally.aggregates.aggregate import fingerprint
 from tally.config.pipeline import Pipeline
-from tally.ledger.results import buckets
 from tally.ledger.rows import records
 from tally.ledger.rules import first_recent, recently_understood
+from tally.ledger.series import buckets
 from tally.ledger.tables import Tables
 from tally.lines.time_rule import UTC
 from tally.mysql.transactions import Transaction

@@ -113,8 +113,8 @@ def insert_batch(
     generation_ids: Mapping[str, int],
     requester: Requester,
     *,
-    replay_id: int | None = None,
     is_of_partition: bool = False,
+    **of_kind: int,
 ) -> int:
     """Record a planned batch; from now on its ranges never change.
 
@@ -124,9 +124,10 @@ def insert_batch(
         ranges: What is read.
         generation_ids: The ledger's key of each topic's generation.
         requester: Who asks.
-        replay_id: The replay that it is part of; None for one that moves the committed offsets.
         is_of_partition: Whether its only range is committed by itself, beside batches of other
             partitions.
+        of_kind: Of a replay its ``replay_id``; of a batch that moves the committed offsets its
+            ``waiting_offsets``: how many wait in its partitions, its own included.
 
     Returns:
         The batch's id.
@@ -144,13 +145,13 @@ def insert_batch(
         "batch",
         pipeline=pipeline,
         lane="/{}/{}".format(*rows[0]) if is_of_partition else "",
-        kind=BatchKind.INGEST if replay_id is None else BatchKind.REPLAY,
-        replay_id=replay_id,
+        kind=BatchKind.REPLAY if "replay_id" in of_kind else BatchKind.INGEST,
         planned_at=tx.now(),
         planned_version=requester.version,
         requested_by=requester.name,
         run_id=requester.run_id,
         scheduled_at=requester.scheduled_at,
+        **of_kind,
     )
     tx.insert_many(
         "insert into segment (batch_id, incarnation_id, partition_id, from_offset, until_offset)"

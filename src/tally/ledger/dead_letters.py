@@ -5,12 +5,12 @@ How many each segment has of a reason is written with them: there may be million
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
 from tally.aggregates.counts import DeadLetter
-from tally.ledger.rows import SEGMENTS, record, records
+from tally.ledger.rows import SEGMENTS, columns, record, records
 from tally.model import Batch, TopicPartition
 from tally.mysql.transactions import Parameters, Transaction
 
@@ -18,6 +18,7 @@ DEAD_LETTERS_AT_ONCE: Final = 300
 """Dead letters that are in memory at a time while they are written."""
 
 _TABLES: Final = ("dead_letter", "dead_letter_total")
+_LOG_TIME: Final = "date_format(d.log_time, '%%Y-%%m-%%d %%H:%%i:%%s')"
 
 TOTALLED_OF_SEGMENT: Final = (
     "(select coalesce(sum(t.dead_letters), 0) from dead_letter_total t"
@@ -46,6 +47,8 @@ class Among:
     """Only those of batches that were committed at or after this time (UTC)."""
     before: datetime | None = None
     """Only those of batches that were committed before this time (UTC)."""
+    minute: datetime | None = None
+    """Only those of this minute, on the lines' own clock."""
 
     @property
     def is_bounded(self) -> bool:
@@ -80,13 +83,17 @@ def list_dead_letters(
         skip: How many of them are left out at the beginning.
         limit: The largest number of dead letters.
     """
-    further: dict[str, Any] = {"d.reason = %s": reason, "instr(d.value, %s) > 0": holding}
-    if holding is None:
-        # Each of these has at least one: not all values are read and sorted.
-        of_totals, of_segments = _of_totals(tx, pipeline, among, skip + limit, reason)
+    further: dict[str, Any] = {
+        "d.reason = %s": reason,
+        "instr(d.value, %s) > 0": holding,
+        "d.log_time = %s": among.minute,
+    }
+    if holding is None or among.minute is not None:
+        # Each of these has at least one, of some minute: not all values are read and sorted.
+        most = skip + limit if among.minute is None else TOTALS_MAX
+        of_totals, of_segments = _of_totals(tx, pipeline, among, most, reason)
         segments = tx.scalars(
-            f"select distinct s.segment_id {of_totals}"
-            f" order by s.segment_id desc limit {skip + limit:d}",
+            f"select distinct s.segment_id {of_totals} order by s.segment_id desc limit {most:d}",
             of_segments,
         )
         if not segments:
@@ -106,6 +113,7 @@ def list_dead_letters(
         "d",
         batch_id="s.batch_id",
         partition_id="s.partition_id",
+        log_time=_LOG_TIME,
     )
 
 
@@ -118,9 +126,9 @@ def letters_of_segments(
         tx: An open transaction.
         segments: The partition of each segment.
     """
+    of = columns(DeadLetter, "d", partition_id="0", topic="''", log_time=_LOG_TIME)
     rows = tx.stream(
-        "select segment_id, record_offset, reason, value, value_bytes from dead_letter"
-        " where segment_id in %s",
+        f"select segment_id, {of} from dead_letter d where segment_id in %s",
         (list(segments),),
     )
     for row in rows:
@@ -183,7 +191,7 @@ def _of_totals(
     """
     totals = "dead_letter_total"
     values: list[Any] = []
-    if among == ALL:
+    if replace(among, minute=None) == ALL:
         totals, values = _latest_totals(tx, pipeline, limit, reason)
     where, of_where = _where(pipeline, among, {"t.reason = %s": reason})
     joined = f"from {SEGMENTS} join {totals} t using (segment_id) where {where}"
@@ -218,11 +226,19 @@ def replace_dead_letters(tx: Transaction, batch: Batch, dead_letters: Iterable[D
         for letter in dead_letters:
             key = keys[letter.partition]
             totals[key, letter.reason] += 1
-            yield key, letter.offset, letter.reason, letter.value, letter.value_bytes
+            yield (
+                key,
+                letter.offset,
+                letter.reason,
+                letter.value,
+                letter.value_bytes,
+                letter.written_at,
+                letter.log_time,
+            )
 
     tx.insert_many(
-        "insert into dead_letter (segment_id, record_offset, reason, value, value_bytes)"
-        " values (%s, %s, %s, %s, %s)",
+        "insert into dead_letter (segment_id, record_offset, reason, value, value_bytes,"
+        " written_at, log_time) values (%s, %s, %s, %s, %s, %s, %s)",
         rows(),
         at_once=DEAD_LETTERS_AT_ONCE,
     )

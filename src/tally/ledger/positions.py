@@ -9,7 +9,15 @@ from tally.ledger.batches import Requester, insert_batch
 from tally.ledger.rows import columns, record, records
 from tally.ledger.schema import check_version
 from tally.ledger.tables import OWN_TABLES, check_result_table, check_unowned
-from tally.model import Generation, KnownTopic, Loss, OffsetRange, Position, TopicPartition
+from tally.model import (
+    Generation,
+    KafkaSnapshot,
+    KnownTopic,
+    Loss,
+    OffsetRange,
+    Position,
+    TopicPartition,
+)
 from tally.mysql.transactions import Transaction
 from tally.planning.ingest import Plan
 from tally.planning.replay import Tile
@@ -137,6 +145,7 @@ def write_plan(
     pipeline: Pipeline,
     plan: Plan,
     known: Mapping[str, KnownTopic],
+    kafka: KafkaSnapshot,
     requester: Requester,
 ) -> list[int]:
     """Record the plan: new topics and partitions, new and restored losses, and what is read.
@@ -148,6 +157,7 @@ def write_plan(
         pipeline: The pipeline.
         plan: What was decided.
         known: The generations of its topics before.
+        kafka: What Kafka held, which says how much waits.
         requester: Who asks.
 
     Returns:
@@ -180,9 +190,15 @@ def write_plan(
             generation_ids,
             requester,
             is_of_partition=by_partition,
+            waiting_offsets=sum(_end(kafka, r) - r.from_offset for r in part),
         )
         for part in parts
     ]
+
+
+def _end(kafka: KafkaSnapshot, planned: OffsetRange) -> int:
+    held = kafka.partition(planned.partition)
+    return held.end if held else planned.until_offset
 
 
 def _check_never_counted(tx: Transaction, generation_id: int, partition: TopicPartition) -> None:

@@ -230,6 +230,17 @@ def amended_hours(
     return [(row["changed"], row["hour"]) for row in rows]
 
 
+def amended_minutes(
+    tx: Transaction, pipeline: str, span: tuple[datetime, datetime]
+) -> list[datetime]:
+    """The minutes of a span that have changed after they were complete, in order."""
+    return tx.scalars(
+        "select log_time from amendment where pipeline = %s and log_time >= %s and log_time < %s"
+        " order by log_time",
+        (pipeline, *span),
+    )
+
+
 def last_amended(tx: Transaction, pipeline: str) -> datetime:
     """When a complete minute has changed last; long ago when none has."""
     found: datetime = tx.scalar(

@@ -47,6 +47,9 @@ class BatchRecord(model.BatchPlan):
     """Why it was abandoned."""
     pruned_at: datetime | None
     """When one of its ranges was first pruned, which its sums and ranges lack since; else None."""
+    waiting_offsets: int | None
+    """How many offsets waited when it was planned, its own included; None for a replay, and for one
+    that an older release has planned."""
     segments: int
     """How many ranges it has."""
     superseded: int

@@ -1,4 +1,4 @@
-"""Reading the result: its rows, spans of it as a chart needs them, and what is behind a minute.
+"""Reading the result: its rows, and what a batch adds to them.
 
 Changes nothing.
 """
@@ -6,10 +6,10 @@ Changes nothing.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
 
 from tally.aggregates.aggregate import LINES, TIME
 from tally.ledger.rows import record, records
+from tally.ledger.series import buckets, largest_values
 from tally.ledger.tables import SPAN, Tables, listed, summed, tables_of
 from tally.model import OffsetRange
 from tally.mysql.transactions import Row, Transaction
@@ -74,10 +74,6 @@ def result_rows(
     return [result_row(tables, row) for row in rows]
 
 
-LARGEST: Final = 10
-"""Values of a label that are told of a minute."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompleteMinute:
     """The last minute that is complete."""
@@ -93,131 +89,14 @@ class CompleteMinute:
 def last_complete_minute(tx: Transaction, tables: Tables, complete_before: str) -> CompleteMinute:
     """The minute before the first one that is not complete."""
     minute = datetime.fromisoformat(complete_before) - timedelta(minutes=1)
-    among = f"from `{tables.result}` where `{TIME}` = %s"
-    lines = tx.scalar(f"select coalesce(sum(`{LINES}`), 0) {among}", (minute,))
+    span = (minute, minute + timedelta(minutes=1))
+    lines = sum(buckets(tx, tables, span, span[1] - span[0]).values())
     largest = {
-        label.column: tx.pairs(
-            f"select `{label.column}`, cast(sum(`{LINES}`) as signed) as `lines$` {among}"
-            f" group by `{label.column}` order by `lines$` desc, `{label.column}` limit %s",
-            (minute, LARGEST),
-        )
+        label.column: largest_values(tx, tables, label.column, span)
         for label in tables.labels
         if label.is_used
     }
-    return CompleteMinute(log_time=f"{minute}", log_count=int(lines), largest=largest)
-
-
-Span = tuple[datetime, datetime]
-"""A first minute, and the first one after the span."""
-
-
-def latest_minute(
-    tx: Transaction, tables: Tables, until: datetime | None = None
-) -> datetime | None:
-    """The last minute of the result, or of what it has before ``until``; None without one."""
-    where, values = ("", ()) if until is None else (f" where `{TIME}` < %s", (until,))
-    latest: datetime | None = tx.scalar(
-        f"select max(`{TIME}`) from `{tables.result}`{where}", values
-    )
-    return latest
-
-
-def buckets(tx: Transaction, tables: Tables, span: Span, step: timedelta) -> dict[datetime, int]:
-    """The lines of a span in steps that begin with its first minute, by the first minute of each.
-
-    In order; steps without a line are left out.
-    """
-    first, seconds = span[0], int(step.total_seconds())
-    found = tx.pairs(
-        f"select timestampdiff(second, %s, `{TIME}`) div {seconds:d} as `bucket$`,"
-        f" sum(`{LINES}`) from `{tables.result}`"
-        f" where `{TIME}` >= %s and `{TIME}` < %s group by `bucket$` order by `bucket$`",
-        (first, *span),
-    )
-    return {first + int(number) * step: int(lines) for number, lines in found.items()}
-
-
-MARKED_BATCHES_MAX: Final = 1_000
-MARKED_ROWS_MAX: Final = 8_000
-"""Bounds of what is looked through for marks."""
-
-
-def marks(
-    tx: Transaction, tables: Tables, pipeline: str, fingerprint: str, span: Span
-) -> tuple[list[datetime], list[datetime], datetime | None]:
-    """The minutes of a span that a replay or other rules have counted.
-
-    Nearly always few batches are replays or under other rules: then their contributions are read.
-    Otherwise those of the span are, the latest ones.
-
-    Args:
-        tx: An open transaction.
-        tables: The pipeline's tables.
-        pipeline: The pipeline.
-        fingerprint: Of today's rules (:func:`tally.aggregates.aggregate.fingerprint`).
-        span: The minutes.
-
-    Returns:
-        Those with lines that a replay has counted, those with lines under other rules, both in
-        order; and the minute from which on they are known, None for the whole span.
-    """
-    special = _special_batches(tx, pipeline, fingerprint)
-    # By the key of each segment's contributions, or by that of the minutes.
-    hint, since, of_which = "straight_join", None, "s.batch_id in %s"
-    if not special:
-        return [], [], None
-    if len(special) > MARKED_BATCHES_MAX or _has_many_rows(tx, tables, special, span):
-        since = _marked_since(tx, tables, span)
-        span = (since or span[0], span[1])
-        hint, of_which = "", "(b.kind = 'replay' or b.format_fingerprint <> %s)"
-    rows = tx.rows(
-        f"select {hint} c.`{TIME}` as minute, max(b.kind = 'replay') as replayed,"
-        " max(b.format_fingerprint <> %s) as outdated"
-        f" from batch b join segment s using (batch_id)"
-        f" join `{tables.contributions}` c using (segment_id)"
-        f" where c.`{TIME}` >= %s and c.`{TIME}` < %s and s.state = 'live' and b.pipeline = %s"
-        f" and {of_which} group by c.`{TIME}` order by c.`{TIME}`",
-        (fingerprint, *span, pipeline, special if hint else fingerprint),
-    )
-    replayed = [row["minute"] for row in rows if row["replayed"]]
-    return replayed, [row["minute"] for row in rows if row["outdated"]], since
-
-
-def _special_batches(tx: Transaction, pipeline: str, fingerprint: str) -> list[int]:
-    """The batches that are replays or under other rules; of many some more than are read."""
-    limit = f"limit {MARKED_BATCHES_MAX + 1:d}"
-    return tx.scalars(
-        "(select batch_id from batch"
-        f" where pipeline = %s and kind = 'replay' and state = 'committed' {limit})"
-        " union all (select batch_id from batch"
-        f" where pipeline = %s and format_fingerprint < %s and kind = 'ingest' {limit})"
-        " union all (select batch_id from batch"
-        f" where pipeline = %s and format_fingerprint > %s and kind = 'ingest' {limit})",
-        (pipeline, pipeline, fingerprint, pipeline, fingerprint),
-    )
-
-
-def _has_many_rows(tx: Transaction, tables: Tables, batch_ids: Sequence[int], span: Span) -> bool:
-    """Whether batches have more contributions in a span than are looked through."""
-    return tx.exists(
-        f"select straight_join 1 from segment s"
-        f" join `{tables.contributions}` c on c.segment_id = s.segment_id"
-        f" where s.batch_id in %s and s.state = 'live' and c.`{TIME}` >= %s and c.`{TIME}` < %s"
-        f" limit 1 offset {MARKED_ROWS_MAX:d}",
-        (batch_ids, *span),
-    )
-
-
-def _marked_since(tx: Transaction, tables: Tables, span: Span) -> datetime | None:
-    """The first minute from which on all contributions are read; None for the whole span."""
-    found, since = tx.one(
-        f"select count(*) as found, min(at) as since from (select `{TIME}` as at"
-        f" from `{tables.contributions}` where `{TIME}` >= %s and `{TIME}` < %s"
-        f" order by `{TIME}` desc limit {MARKED_ROWS_MAX:d}) as latest",
-        span,
-    ).values()
-    # Of the first minute some may be missing.
-    return None if found < MARKED_ROWS_MAX else since + timedelta(minutes=1)
+    return CompleteMinute(log_time=f"{minute}", log_count=lines, largest=largest)
 
 
 def count_touched(tx: Transaction, tables: Tables, batch_id: int) -> tuple[int, int]:

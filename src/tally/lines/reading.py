@@ -39,6 +39,14 @@ _GROUPS: Final = dict(
 """The group of each field that fixes the minute."""
 
 
+def at_micros(micros: int) -> datetime | None:
+    """A timestamp in microseconds since 1970; None where no calendar has it."""
+    try:
+        return _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        return None
+
+
 class Record(NamedTuple):
     """A record in Kafka, as far as it is shown."""
 
@@ -119,6 +127,11 @@ def level_of(line_format: LineFormat, value: bytes) -> str | None:
         return word[1].decode("utf-8", "replace") if word else None
     found = _texts(line_format, line) if line_format.has_level else None
     return None if found is None else _level(line_format, found) or None
+
+
+def minute_at(micros: int, rule: TimeRule) -> str | None:
+    """The minute of a record's timestamp by a rule's zone; None without one."""
+    return _of_record(rule, micros)[1]
 
 
 def is_line(line_format: LineFormat, value: bytes) -> bool:

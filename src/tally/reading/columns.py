@@ -173,6 +173,8 @@ DEAD_LETTER: Final = (
     Column("batch_id", "batch", "BATCH", OFFSET),
     PLACE,
     Column("offset", "offset", "OFFSET", OFFSET),
+    Column("log_time", "minute", "MINUTE", of=lambda one: one.log_time and one.log_time[:16]),
+    Column("written_at", "written", "WRITTEN (UTC)", wide=True),
     Column("reason", "reason", "REASON"),
     Column("value_bytes", "bytes", "BYTES", COUNT),
     Column("value", "value", is_raw=True),

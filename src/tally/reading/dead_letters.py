@@ -2,6 +2,7 @@
 
 import base64
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, Self
 
 from tally.context import Context, Transaction
@@ -30,6 +31,10 @@ class DeadLetterView:
     """The record's offset."""
     reason: str
     """What is wrong with it, a :class:`tally.lines.format.MalformedReason`."""
+    written_at: datetime | None
+    """Its timestamp; null without one, and for one that an older release has kept."""
+    log_time: str | None
+    """The minute that its line says, else that of its timestamp; null where neither is known."""
     value_bytes: int | None
     """How many bytes it has in Kafka; null for a record without a value."""
     value: str | None

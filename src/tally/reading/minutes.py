@@ -1,20 +1,28 @@
 """The result as a chart, and the segments behind a minute of it."""
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from tally.aggregates.aggregate import fingerprint
-from tally.context import Context
+from tally.config.pipeline import Pipeline
+from tally.context import Context, Transaction
 from tally.errors import UsageError
-from tally.ledger import results as ledger
+from tally.ledger import series as ledger
 from tally.ledger.parts import Of, Part, folded_lines, parts_of
-from tally.ledger.tables import tables_to_read
+from tally.ledger.progress import MinuteState, amended_minutes, progress_of
+from tally.ledger.series import Reads
+from tally.ledger.tables import Tables, tables_to_read
+from tally.lines.time_rule import UTC as UTC_NAME
 
 MINUTE: Final = timedelta(minutes=1)
 
 SPAN_MAX: Final = timedelta(days=92)
 """The longest span that is shown at once."""
+
+READS_MAX: Final = timedelta(days=1)
+"""The longest span of which it is shown what was read meanwhile."""
 
 AHEAD_MAX: Final = timedelta(days=1)
 """How far lines may be dated ahead of UTC, as their clocks are of other zones."""
@@ -35,6 +43,10 @@ class BarView:
     """Whether a replay has counted lines of them."""
     outdated: bool
     """Whether lines of them were counted under other rules than today's."""
+    state: MinuteState
+    """``open`` while one of them is; ``amended`` where one has changed since it was complete."""
+    parts: tuple[int, ...]
+    """The lines of each of the values that the chart is divided by, in their order."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +70,15 @@ class MinutesView:
     """The latest minute of the result that is not dated ahead; null without one."""
     ahead_minute: datetime | None
     """The latest minute of the result, if it is dated ahead."""
+    labels: tuple[str, ...]
+    """The labels that a chart can be divided by."""
+    by: str | None
+    """The label that the bars are divided by; null for none."""
+    values: dict[str, int]
+    """Its values with most lines in the span, ten at most, and how many these are."""
+    reads: tuple[Reads, ...]
+    """What minute batches have read meanwhile, by the step of the span; empty for a span of more
+    than a day."""
 
     @property
     def lines(self) -> int:
@@ -98,6 +119,7 @@ def minutes(
     span: timedelta = timedelta(hours=1),
     first: datetime | None = None,
     last: datetime | None = None,
+    by: str | None = None,
 ) -> MinutesView:
     """A span of the result in up to some hundred bars.
 
@@ -108,10 +130,11 @@ def minutes(
         first: The first minute, on the lines' own clock.
         last: The last minute, itself included; when None the latest of the result that is not dated
             ahead (:data:`AHEAD_MAX`).
+        by: A label that the bars are divided by; by none when None.
 
     Raises:
         UnknownPipelineError: No such pipeline is configured.
-        UsageError: The span is empty, or too long.
+        UsageError: The span is empty, or too long; or no such label is counted.
         MySQLUnavailableError: The server did not answer.
     """
     pipeline = ctx.settings.pipeline(name)
@@ -120,35 +143,88 @@ def minutes(
         ahead = ctx.clock.now().replace(tzinfo=None) + AHEAD_MAX
         latest = ledger.latest_minute(tx, tables, ahead)
         newest = ledger.latest_minute(tx, tables)
-        bars: list[BarView] = []
-        replayed: list[datetime] = []
-        outdated: list[datetime] = []
-        since, step = None, MINUTE
+        labels = [label.column for label in tables.labels if label.is_used]
+        if by is not None and by not in labels:
+            raise UsageError(
+                f"{by!r} is no label of {tables.result}",
+                next_step=f"it has: {', '.join(labels) or 'none'}",
+            )
+        chart = _Chart()
         shown = _shown(span, first, last or latest)
         if shown is not None:
-            step = next((s for s in _STEPS if (shown[1] - shown[0]) / s <= _BARS_MAX), _STEPS[-1])
-            replayed, outdated, since = ledger.marks(
-                tx, tables, pipeline.name, fingerprint(pipeline), shown
-            )
-            marked = [
-                {minute - (minute - shown[0]) % step for minute in minutes}
-                for minutes in (replayed, outdated)
-            ]
-            bars = [
-                BarView(
-                    first_minute=at, lines=lines, replayed=at in marked[0], outdated=at in marked[1]
-                )
-                for at, lines in ledger.buckets(tx, tables, shown, step).items()
-            ]
+            chart = _chart(tx, tables, pipeline, shown, by)
     return MinutesView(
         first_minute=shown[0] if shown else None,
         until_minute=shown[1] if shown else None,
-        step_minutes=step // MINUTE,
-        bars=tuple(bars),
-        outdated=tuple(outdated),
-        marked_since=since,
+        step_minutes=chart.step // MINUTE,
+        bars=chart.bars,
+        outdated=chart.outdated,
+        marked_since=chart.marked_since,
         latest_minute=latest,
         ahead_minute=None if newest == latest else newest,
+        labels=tuple(labels),
+        by=by,
+        values=chart.values,
+        reads=chart.reads,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Chart:
+    """The parts of a :class:`MinutesView` that an empty result lacks."""
+
+    step: timedelta = MINUTE
+    bars: tuple[BarView, ...] = ()
+    outdated: tuple[datetime, ...] = ()
+    marked_since: datetime | None = None
+    values: dict[str, int] = field(default_factory=dict)
+    reads: tuple[Reads, ...] = ()
+
+
+def _chart(
+    tx: Transaction, tables: Tables, pipeline: Pipeline, shown: ledger.Span, by: str | None
+) -> _Chart:
+    step = next((s for s in _STEPS if (shown[1] - shown[0]) / s <= _BARS_MAX), _STEPS[-1])
+    replayed, outdated, since = ledger.marks(
+        tx, tables, pipeline.name, fingerprint(pipeline), shown
+    )
+    amended = amended_minutes(tx, pipeline.name, shown)
+    marked = [
+        {minute - (minute - shown[0]) % step for minute in minutes}
+        for minutes in (replayed, outdated, amended)
+    ]
+    complete = progress_of(tx, pipeline.name).complete_before
+    complete_before = datetime.fromisoformat(complete) if complete else shown[0]
+
+    def state_of(at: datetime) -> MinuteState:
+        if at + step > complete_before:
+            return MinuteState.OPEN
+        return MinuteState.AMENDED if at in marked[2] else MinuteState.COMPLETE
+
+    values = ledger.largest_values(tx, tables, by, shown) if by else {}
+    parts = ledger.buckets_by(tx, tables, shown, step, by, list(values)) if by else {}
+    zone = ZoneInfo(pipeline.time_zone or UTC_NAME)
+    instants = [moment.replace(tzinfo=zone).astimezone(UTC) for moment in shown]
+    is_short = shown[1] - shown[0] <= READS_MAX
+    return _Chart(
+        step=step,
+        bars=tuple(
+            BarView(
+                first_minute=at,
+                lines=lines,
+                replayed=at in marked[0],
+                outdated=at in marked[1],
+                state=state_of(at),
+                parts=tuple(parts.get((at, value), 0) for value in values),
+            )
+            for at, lines in ledger.buckets(tx, tables, shown, step).items()
+        ),
+        outdated=tuple(outdated),
+        marked_since=since,
+        values=values,
+        reads=tuple(
+            ledger.reads(tx, pipeline.name, (instants[0], instants[1]), step) if is_short else ()
+        ),
     )
 
 

@@ -14,13 +14,14 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from tally.aggregates.counts import Contribution, CountRequest, Counts, DeadLetter
 from tally.aggregates.gathering import Gathering
+from tally.aggregates.judgement import dead_letter
 from tally.aggregates.spool import Spool
 from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError
 from tally.lines.reading import Record
 from tally.model import OffsetRange
-from tally.spark.grouping import Grouping, dead_letter, with_parts
+from tally.spark.grouping import Grouping, with_parts
 from tally.spark.jars import check_arrow
 from tally.spark.line_columns import read_line
 from tally.spark.reading import OnRead, collect, deadline, read_errors, read_ranges, watched
@@ -198,7 +199,7 @@ class SparkReader:
         for topic, number, *letter in self.fetch(letters, ranges):
             partition = known[topic, number]
             found[partition] += 1
-            counts.dead_letters.append(dead_letter(partition, *letter))
+            counts.dead_letters.append(dead_letter(pipeline, partition, *letter))
         wrong = [str(p) for p, malformed in expected.items() if found[p] != malformed]
         # A recount compares them one by one, and says which are gone.
         if wrong and not request.is_recount:

@@ -9,19 +9,21 @@ without another exchange.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.types import StructField
 
 from tally.aggregates.aggregate import Aggregate, Sum
-from tally.aggregates.counts import DeadLetter
 from tally.config.pipeline import Pipeline
-from tally.model import OffsetRange, TopicPartition
+from tally.model import OffsetRange
 from tally.spark.expressions import Stages
 from tally.spark.line import Line
 from tally.spark.line_columns import read_line
+
+LETTER: Final = ("first_offset", "reason", "value", "value_bytes", "micros")
+"""Columns of a malformed record; the last is its timestamp since 1970. Null in others."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,8 +113,8 @@ class Grouping:
     ) -> DataFrame:
         """The records in the columns of :meth:`Grouping.counts_in_tasks`, each judged by itself.
 
-        Those that are malformed have ``reason``, the first bytes of their ``value`` and
-        ``value_bytes``, its length, besides; in others these are null.
+        Those that are malformed have the columns :data:`LETTER` besides: ``value`` has their first
+        bytes, and ``value_bytes`` is its length.
 
         Args:
             records: The records of some ranges, one in each task.
@@ -129,7 +131,7 @@ class Grouping:
         judged = self._judged(records, bytes_max).where(F.col("reason").isNotNull())
         offset = F.col("first_offset").alias("offset")
         topic = self._topic().alias("topic")
-        return judged.select(topic, "partition", offset, "reason", "value", "value_bytes")
+        return judged.select(topic, "partition", offset, *LETTER[1:])
 
     def _judged(self, records: DataFrame, bytes_max: int, *, keeps: bool = False) -> DataFrame:
         line = read_line(self.pipeline, self.topic, each=self.each)
@@ -159,6 +161,7 @@ class Grouping:
             reason.alias("reason"),
             value.alias("value"),
             only(F.octet_length("value")).alias("value_bytes"),
+            only(F.unix_micros("timestamp")).alias("micros"),
         )
 
     def _by_key(self, keyed: DataFrame) -> DataFrame:
@@ -230,19 +233,6 @@ class Grouping:
 
     def _topic(self) -> Column:
         return F.col("topic") if self.topic is None else F.lit(self.topic)
-
-
-def dead_letter(
-    partition: TopicPartition, offset: int, reason: str, value: Any, value_bytes: int | None
-) -> DeadLetter:
-    """A malformed record, of the columns that the frames above have for it."""
-    return DeadLetter(
-        partition=partition,
-        offset=offset,
-        reason=reason,
-        value=None if value is None else bytes(value),
-        value_bytes=value_bytes,
-    )
 
 
 def with_parts(records: DataFrame, parts: Sequence[OffsetRange]) -> DataFrame:

@@ -20,11 +20,12 @@ from pyspark.sql import Row, SparkSession
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.counts import Contribution, CountRequest, Counts, DeadLetter, KeptLine
 from tally.aggregates.gathering import Gathering
+from tally.aggregates.judgement import dead_letter
 from tally.aggregates.spool import Spool
 from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError, ReadError, TallyError
 from tally.model import OffsetRange, SegmentTotals, TopicPartition
-from tally.spark.grouping import Grouping, dead_letter
+from tally.spark.grouping import LETTER, Grouping
 from tally.spark.reading import read_ranges
 from tally.spark.task_groups import add_up, without_end
 
@@ -38,8 +39,7 @@ returns the :class:`tally.aggregates.counts.LineSet` once all were added."""
 _APART_OFFSETS_MIN: Final = 200_000
 """Fewer records take Arrow less time than another plan takes Spark."""
 _APART_MAX: Final = 32
-_VALUES: Final = ("reason", "value", "value_bytes", "key_digest")
-_LETTER: Final = ("first_offset", "reason", "value", "value_bytes")
+_VALUES: Final = (*LETTER[1:], "key_digest")
 _KEPT: Final = ("first_offset", "minute", "value", "key_digest")
 
 
@@ -160,8 +160,8 @@ def _without_values(
     limit, partition = request.pipeline.max_malformed_per_batch, request.ranges[0].partition
     for batch in batches:
         if len(dead_letters) <= limit:
-            for letter in _rows(batch, "reason", _LETTER):
-                dead_letters.append(dead_letter(partition, *letter))
+            for letter in _rows(batch, "reason", LETTER):
+                dead_letters.append(dead_letter(request.pipeline, partition, *letter))
         if lines is not None and len(dead_letters) <= limit:
             lines.add(KeptLine(*line) for line in _rows(batch, "minute", _KEPT))
         yield batch.drop_columns([name for name in _VALUES if name in batch.schema.names])
