@@ -15,7 +15,8 @@ from tally.reading.columns import COUNT, TEXT, Column
 from tally.status.doctor import examine
 from tally.status.doctor.diagnosis import DoctorView
 from tally.status.health import Health, Problem, ProblemReason
-from tally.status.status import PipelinesView, Statuses, StatusView
+from tally.status.overview import PipelinesView, overview
+from tally.status.status import Statuses, StatusView
 from tally.status.surroundings import look_around
 
 SUMMARY: Final = (
@@ -47,7 +48,7 @@ def pipelines(app: App, check: bool) -> int:
 
 def _show_all(app: App, *, check: bool) -> int:
     statuses = _statuses(app, check=check)
-    view = statuses.overview(app.settings.names)
+    view = overview(statuses, app.settings.names)
     app.out.document(view)
     app.out.records(SUMMARY, view.pipelines)
     for summary in view.pipelines:

@@ -44,11 +44,11 @@ SECTIONS: Final[Sections] = {
         "status": (".status", "Show the health of a pipeline and the status of each partition."),
         "pipelines": (".status", "List all pipelines with health, lag and last commit."),
         "counts": (".results", "Show the result: lines per minute."),
-        "lines": (".results", "Show the lines behind a count."),
+        "lines": (".records", "Show the lines behind a count."),
         "batches": (".batches", "List batches, newest first."),
         "show": (".batches", "Show one batch with its ranges and counts."),
         "replays": (".batches", "List replays, newest first."),
-        "dead-letters": (".results", "List records that could not be understood."),
+        "dead-letters": (".records", "List records that could not be understood."),
         "audit": (".results", "Prove that the result is what Kafka held."),
     },
     "Decisions": {

@@ -1,5 +1,6 @@
 """The Kafka client: questions about topics, and the mirrored offsets."""
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -292,6 +293,31 @@ class Kafka:
             ).offset
             for p, future in futures.items()
         }
+
+
+class AskedOnce(Kafka):
+    """A client that asks once for the state of many topics, and answers from that.
+
+    Args:
+        kafka: The client that asks.
+        topics: The topics, by whether their ends are last stable offsets.
+    """
+
+    def __init__(self, kafka: Kafka, topics: Mapping[bool, Iterable[str]]) -> None:
+        super().__init__(kafka._settings, requests=kafka._requests)  # noqa: SLF001 - of this module
+        self._topics = topics
+        self._found: dict[bool, model.KafkaSnapshot] = {}
+
+    def snapshot(
+        self, topics: Iterable[str], *, read_committed: bool = True
+    ) -> model.KafkaSnapshot:
+        """See :meth:`Kafka.snapshot`; the topics are among those."""
+        if read_committed not in self._found:
+            asked = self._topics[read_committed]
+            self._found[read_committed] = super().snapshot(asked, read_committed=read_committed)
+        found = self._found[read_committed]
+        wanted = {topic: found.topics[topic] for topic in topics if topic in found.topics}
+        return dataclasses.replace(found, topics=wanted)
 
 
 def _held(earliest: int, end: int, written_end: int) -> model.PartitionSnapshot:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import Final
 
 from tally.config.pipeline import Pipeline
 from tally.ledger.contributions import changed_minutes
@@ -54,6 +55,11 @@ class Completion:
     amended_by: int | None
     """The batch that did; null when none did."""
 
+
+NO_LINES: Final = Completion(
+    state=MinuteState.OPEN, complete_at=None, amended_at=None, amended_by=None
+)
+"""Of a minute of which nothing is known, as it has never had a line."""
 
 # Of generations nothing but the numbers is joined: rows that an update only reads are locked, too.
 _SEE = """

@@ -1,5 +1,6 @@
 """The result as a chart, and the segments behind a minute of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -8,10 +9,17 @@ from zoneinfo import ZoneInfo
 from tally.aggregates.aggregate import fingerprint
 from tally.config.pipeline import Pipeline
 from tally.context import Context, Transaction
-from tally.errors import UsageError
+from tally.errors import ConfigError, SchemaError, UsageError
 from tally.ledger import series as ledger
 from tally.ledger.parts import Of, Part, folded_lines, parts_of
-from tally.ledger.progress import MinuteState, amended_minutes, progress_of
+from tally.ledger.progress import (
+    NO_LINES,
+    Completion,
+    MinuteState,
+    amended_minutes,
+    completion_of,
+    progress_of,
+)
 from tally.ledger.series import Reads
 from tally.ledger.tables import Tables, tables_to_read
 from tally.lines.time_rule import UTC as UTC_NAME
@@ -105,6 +113,10 @@ class MinuteView:
     """The segments that contribute most, most lines first."""
     folded_lines: int
     """Lines whose segments are no longer known by themselves, as they were pruned."""
+    largest: dict[str, dict[str, int]]
+    """Of each label the values with most lines, ten at most, and how many these are."""
+    completion: Completion
+    """Whether it is complete."""
 
     @property
     def other_lines(self) -> int:
@@ -228,6 +240,31 @@ def _chart(
     )
 
 
+def last_hour(ctx: Context, names: Sequence[str]) -> dict[str, list[int]]:
+    """The lines of each of the sixty minutes before now, of several pipelines.
+
+    On the lines' own clock, as the pipeline's time zone reads it. A pipeline whose tables are not
+    there is left out.
+
+    Raises:
+        MySQLUnavailableError: The server did not answer.
+    """
+    found: dict[str, list[int]] = {}
+    now = ctx.clock.now()
+    with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
+        for name in names:
+            pipeline = ctx.settings.pipeline(name)
+            here = now.astimezone(ZoneInfo(pipeline.time_zone or UTC_NAME)).replace(tzinfo=None)
+            until = here.replace(second=0, microsecond=0)
+            try:
+                tables = tables_to_read(tx, pipeline)
+                counted = ledger.buckets(tx, tables, (until - 60 * MINUTE, until), MINUTE)
+            except (ConfigError, SchemaError):
+                continue
+            found[name] = [counted.get(until - n * MINUTE, 0) for n in range(60, 0, -1)]
+    return found
+
+
 def minute(ctx: Context, pipeline: str, moment: datetime) -> MinuteView:
     """What is behind a minute.
 
@@ -239,12 +276,21 @@ def minute(ctx: Context, pipeline: str, moment: datetime) -> MinuteView:
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         tables = tables_to_read(tx, settings)
         here = ledger.buckets(tx, tables, (moment, moment + MINUTE), MINUTE)
+        known = completion_of(tx, tables, pipeline, f"{moment}", f"{moment}")
         return MinuteView(
             pipeline=pipeline,
             minute=moment,
             lines=sum(here.values()),
             parts=tuple(parts_of(tx, tables, pipeline, Of(minute=moment))),
             folded_lines=folded_lines(tx, tables, pipeline, moment),
+            largest={
+                label.column: ledger.largest_values(
+                    tx, tables, label.column, (moment, moment + MINUTE)
+                )
+                for label in tables.labels
+                if label.is_used
+            },
+            completion=next(iter(known.values()), NO_LINES),
         )
 
 

@@ -8,6 +8,7 @@ raises no problem there.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from tally.aggregates.checks import find_format
@@ -62,6 +63,8 @@ class Problem:
     """What was found, in one sentence."""
     next_step: str | None
     """What to do; null when nothing in particular can be done."""
+    since: datetime | None = None
+    """Since when it is known to be so; null where that is not kept."""
 
 
 def worst_of(healths: Iterable[Health]) -> Health:
@@ -70,8 +73,12 @@ def worst_of(healths: Iterable[Health]) -> Health:
     return next((h for h in (Health.FAIL, Health.UNKNOWN, Health.WARN) if h in found), Health.OK)
 
 
-def _fail(reason: ProblemReason, detail: str, next_step: str | None) -> Problem:
-    return Problem(reason=reason, health=Health.FAIL, detail=detail, next_step=next_step)
+def _fail(
+    reason: ProblemReason, detail: str, next_step: str | None, since: datetime | None = None
+) -> Problem:
+    return Problem(
+        reason=reason, health=Health.FAIL, detail=detail, next_step=next_step, since=since
+    )
 
 
 def _warn(reason: ProblemReason, detail: str, next_step: str | None) -> Problem:
@@ -100,9 +107,10 @@ def problems_of(found: PipelineState) -> Iterator[Problem]:
 
 
 def _waiting_for_a_decision(found: PipelineState) -> Iterator[Problem]:
+    lost = {str(loss.range.partition): loss.detected_at for loss in found.open_losses}
     for block in found.blocks:
         detail = f"{block.place} is not read: {block.detail}"
-        yield _fail(ProblemReason.BLOCKED, detail, block.next_step)
+        yield _fail(ProblemReason.BLOCKED, detail, block.next_step, lost.get(block.place))
     # A loss blocks its partition, but the blocks are known only when Kafka was asked.
     blocked = {block.place for block in found.blocks}
     for loss in found.open_losses:
@@ -112,6 +120,7 @@ def _waiting_for_a_decision(found: PipelineState) -> Iterator[Problem]:
                 ProblemReason.OPEN_LOSS,
                 f"{loss.range} was lost, which nobody has decided about",
                 f"tally losses accept {found.pipeline.name} --reason '…'",
+                loss.detected_at,
             )
 
 

@@ -1,13 +1,13 @@
 """The status of pipelines: the ledger's positions, what Kafka holds, and since when it waits."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Self
 
 from tally.context import Context
 from tally.each import is_down
 from tally.errors import TallyError
+from tally.kafka.client import Kafka
 from tally.ledger.alerts import Alert
 from tally.ledger.decisions import LossRecord
 from tally.ledger.records import BatchRecord
@@ -15,7 +15,12 @@ from tally.ledger.results import CompleteMinute
 from tally.ledger.rules import Understood
 from tally.model import TopicPartition
 from tally.planning.blocks import Block
-from tally.status.health import Health, Problem, disabled_problem, problems_of, worst_of
+from tally.status.health import (
+    Health,
+    Problem,
+    problems_of,
+    worst_of,
+)
 from tally.status.state import RATE_OVER, PartitionStatus, PipelineState
 from tally.status.surroundings import UNKNOWN, Surroundings
 from tally.views import ErrorView, view_of
@@ -110,41 +115,6 @@ class WaitingView:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PipelineSummary:
-    """A pipeline in one line."""
-
-    pipeline: str
-    """Its name."""
-    topics: tuple[str, ...] = ()
-    """The topics that it reads; empty when it is disabled."""
-    result_table: str | None = None
-    """The table it counts into; null when it is disabled."""
-    health: Health
-    """Its health: that of the worst problem, or ``unknown`` until Kafka has answered."""
-    problems: tuple[Problem, ...]
-    """What is wrong, failures first; empty when nothing is."""
-    lag_offsets: int | None = None
-    """Offsets that Kafka holds and that are not counted; null when that is not known."""
-    last_committed_at: datetime | None = None
-    """When its last minute batch was committed; null before the first one."""
-
-    @classmethod
-    def disabled(cls, name: str, mistakes: Sequence[str]) -> Self:
-        """The summary of a pipeline that is configured wrong."""
-        return cls(pipeline=name, health=Health.FAIL, problems=(disabled_problem(mistakes),))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PipelinesView:
-    """All configured pipelines."""
-
-    health: Health
-    """The worst health of them."""
-    pipelines: tuple[PipelineSummary, ...]
-    """The pipelines, by name."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Statuses:
     """Asks for the status of one pipeline after another; a Kafka that is down is asked only once.
 
@@ -167,6 +137,10 @@ class Statuses:
 
     def of(self, name: str) -> StatusView:
         """The status of a pipeline; the ledger's side is one snapshot."""
+        return self.asking(name, self.ctx.kafka)
+
+    def asking(self, name: str, kafka: Kafka) -> StatusView:
+        """The same, asking another client of the same cluster."""
         pipeline = self.ctx.settings.pipeline(name)
         now = self.ctx.clock.now()
         with self.ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
@@ -176,7 +150,7 @@ class Statuses:
         error = next(filter(is_down, self.errors), None)
         if error is None:
             try:
-                return status_of(state.ask(self.ctx.kafka))
+                return status_of(state.ask(kafka))
             except TallyError as found:
                 error = found
                 self.explain(error)
@@ -190,11 +164,7 @@ class Statuses:
         """
         asked_at = self.ctx.clock.now()
         view = self.of(name)
-        first = {
-            p.partition: p.first_waiting
-            for p in view.partitions
-            if p.lag_offsets and p.first_waiting is not None
-        }
+        first = first_waiting(view)
         error = None
         times: Mapping[TopicPartition, datetime | None] = {}
         kept_for: Mapping[str, timedelta | None] = {}
@@ -213,18 +183,14 @@ class Statuses:
         }
         return WaitingView(asked_at=asked_at, status=view, times_error=error, oldest=oldest)
 
-    def overview(self, names: Sequence[str]) -> PipelinesView:
-        """Pipelines of the configuration, the disabled ones too."""
-        settings, found = self.ctx.settings, []
-        for name in names:
-            if name in settings.disabled:
-                found.append(PipelineSummary.disabled(name, settings.disabled[name]))
-                continue
-            view, topics = self.of(name), tuple(settings.pipeline(name).topics)
-            last = view.last_committed_batch
-            at = last.committed_at if last else None
-            found.append(view_of(PipelineSummary, view, topics=topics, last_committed_at=at))
-        return PipelinesView(health=worst_of(one.health for one in found), pipelines=tuple(found))
+
+def first_waiting(view: StatusView) -> Mapping[TopicPartition, int]:
+    """The first offset of each partition that is not counted."""
+    return {
+        p.partition: p.first_waiting
+        for p in view.partitions
+        if p.lag_offsets and p.first_waiting is not None
+    }
 
 
 def status_of(state: PipelineState) -> StatusView:

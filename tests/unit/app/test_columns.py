@@ -79,7 +79,14 @@ REPLAY = blank(
 )
 LETTER = DeadLetterView.of(
     DeadLetterRecord(
-        batch_id=42, partition=P0, offset=3001, reason="no-match", value=b"x" * 200, value_bytes=200
+        batch_id=42,
+        partition=P0,
+        offset=3001,
+        reason="no-match",
+        value=b"x" * 200,
+        value_bytes=200,
+        written_at=AT,
+        log_time="2026-11-20 14:05:00",
     )
 )
 STATUS: StatusView = status_of(
@@ -114,7 +121,11 @@ STATUS: StatusView = status_of(
             LOSS,
             "alog/0 | [300, 1310) | 1,010 | expired | open | 2026-11-20 14:00:00 UTC | - | - | -",
         ),
-        (columns.DEAD_LETTER, LETTER, f"42 | alog/0 | 3001 | no-match | 200 | {'x' * 119}…"),
+        (
+            columns.DEAD_LETTER,
+            LETTER,
+            f"42 | alog/0 | 3001 | 2026-11-20 14:05 | {AT:%F %T} | no-match | 200 | {'x' * 119}…",
+        ),
         (
             columns.REPLAY,
             REPLAY,

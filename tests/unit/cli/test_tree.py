@@ -22,7 +22,7 @@ from tally.lines.format import MalformedReason
 COMMANDS = {path: c for path, c in walk().items() if not isinstance(c, click.Group)}
 READING = {
     *("doctor", "plan", "run", "replay", "status", "batches", "show", "replays", "dead-letters"),
-    *("counts", "audit", "prune", "list", "pipelines", "try"),
+    *("counts", "lines", "audit", "prune", "list", "pipelines", "try"),
 }
 DECIDING = {"accept", "adopt", "abandon", "replay"}
 

@@ -26,6 +26,9 @@ Right = tuple[Any, DagAccessEntity | None]
 READ: Final[Right] = ("GET", None)
 READ_REPORTS: Final[Right] = ("GET", DagAccessEntity.XCOM)
 """To read what the runs of a DAG have handed on."""
+READ_LINES: Final[Right] = ("PUT", DagAccessEntity.TASK_LOGS)
+"""To see the lines themselves: a right that Airflow asks for nowhere else, so that it can be given
+by itself. A user who only views has counts, and no bytes."""
 TRIGGER: Final[Right] = ("POST", DagAccessEntity.RUN)
 """To start a run of a DAG; Airflow asks again when it is started."""
 UNPAUSE: Final[Right] = ("PUT", None)

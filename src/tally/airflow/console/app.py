@@ -18,14 +18,14 @@ from fastapi.staticfiles import StaticFiles
 
 from tally import errors
 from tally.airflow.connections import connected_settings
-from tally.airflow.console import metrics, pages, steering_pages
+from tally.airflow.console import line_pages, metrics, pages, steering_pages
 from tally.airflow.console.access import OF_DAG, OF_RUN, READ, SIGNED_IN, TRIGGER, UNPAUSE, may
 from tally.airflow.console.drawing import RequestLimit, draw, export
 from tally.airflow.console.page import Asked, Page, Query
 from tally.context import console_context
 from tally.errors import TallyError
 from tally.mysql.connection import ConnectionPool
-from tally.status.status import PipelineSummary
+from tally.status.overview import PipelineSummary
 
 STATIC: Final = Path(__file__).parent / "static"
 
@@ -33,7 +33,10 @@ Compose = Callable[[Asked], Page | Response]
 
 PAGES: Final[Mapping[str, tuple[str, Compose]]] = {
     "": ("overview.html", pages.overview_page),
+    "chart": ("", pages.chart_page),
     "minute": ("minute.html", pages.minute_page),
+    "lines": ("lines.html", line_pages.lines_page),
+    "record": ("record.html", line_pages.record_page),
     "kafka": ("kafka.html", pages.kafka_page),
     "partitions": ("partitions.html", pages.partitions_page),
     "strips": ("strips.html", pages.partitions_page),
@@ -52,7 +55,9 @@ ROUTES: Final[Mapping[str, tuple[list[Any], str, Compose]]] = {
     **{f"/pipelines/{{dag_id}}/{path}": (OF_DAG, *page) for path, page in PAGES.items()},
 }
 
-ASK_KAFKA: Final = frozenset({"summaries.html", "kafka.html", "strips.html"})
+ASK_KAFKA: Final = frozenset(
+    {"summaries.html", "kafka.html", "strips.html", "lines.html", "record.html"}
+)
 """Those of the templates for which Kafka is asked."""
 
 

@@ -7,7 +7,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
@@ -166,6 +166,21 @@ def age_text(since: datetime | None, now: datetime) -> str:
     return f"{seconds / 86_400:.0f} days"
 
 
+def share_text(share: float) -> str:
+    """``0.4 %``, ``< 0.1 %``, ``0 %``."""
+    if 0 < share < 0.001:
+        return "< 0.1 %"
+    return f"{100 * share:.1f} %" if share else "0 %"
+
+
+def spark_points(values: Sequence[float]) -> str:
+    """The points of a sparkline, 100 wide and 28 high, for SVG; a flat one of fewer than two."""
+    drawn = [*values] if len(values) > 1 else [0.0, 0.0]
+    most = max(*drawn, 1)
+    step = 100 / (len(drawn) - 1)
+    return " ".join(f"{n * step:.1f},{26 - 24 * value / most:.1f}" for n, value in enumerate(drawn))
+
+
 ENVIRONMENT: Final = Environment(
     loader=PackageLoader("tally.airflow.console"),
     autoescape=True,
@@ -174,4 +189,5 @@ ENVIRONMENT: Final = Environment(
     lstrip_blocks=True,
 )
 ENVIRONMENT.filters |= {"cell": cell_text, "minute": minute_text, "rate": rate_text}
+ENVIRONMENT.filters |= {"spark": spark_points, "share": share_text}
 ENVIRONMENT.globals["age"] = age_text

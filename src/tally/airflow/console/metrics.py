@@ -24,7 +24,8 @@ from tally.errors import ConfigError, TallyError
 from tally.mysql.connection import ConnectionPool
 from tally.status import measurements
 from tally.status.measurements import METRICS, Measurement
-from tally.status.status import PipelineSummary, Statuses, WaitingView
+from tally.status.overview import PipelineSummary
+from tally.status.status import Statuses, WaitingView
 
 log = logging.getLogger(__name__)
 

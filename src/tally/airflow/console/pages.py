@@ -1,17 +1,19 @@
 """The pages about how a pipeline is, and what the ledger holds of it."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from fastapi import Response
-from fastapi.responses import RedirectResponse
+from fastapi.responses import JSONResponse, RedirectResponse
 
 from tally.airflow.console.drawing import HEADERS, minute_text
-from tally.airflow.console.page import ROWS, Asked, Page, Table
+from tally.airflow.console.page import ROWS, ROWS_MAX, Asked, Page, Table
 from tally.airflow.policies import REPLAY_SUFFIX
 from tally.ledger.dead_letters import Among
 from tally.ledger.results import ResultRow
@@ -20,10 +22,12 @@ from tally.model import BatchKind, BatchState
 from tally.reading import columns
 from tally.reading.batches import BatchView, batch, batches
 from tally.reading.columns import Column
-from tally.reading.dead_letters import dead_letters, read_partition, reasons
-from tally.reading.minutes import MINUTE, minute, minutes
+from tally.reading.dead_letters import ReasonsView, dead_letters, read_partition, reasons
+from tally.reading.minutes import MINUTE, MinutesView, last_hour, minute, minutes
+from tally.status.overview import overview
 from tally.status.state import PartitionStatus
 from tally.status.status import StatusView, WaitingView
+from tally.views import document
 
 SPANS: Final = {"1h": 60 * MINUTE, "6h": 360 * MINUTE, "24h": 1440 * MINUTE, "7d": 10_080 * MINUTE}
 
@@ -59,24 +63,58 @@ def pipelines_page(asked: Asked) -> Page | Response:
     """All pipelines that the user may see; a single one at once, unless Kafka is asked."""
     if len(asked.readable) == 1 and not asked.asks_kafka:
         return RedirectResponse(f"pipelines/{asked.readable[0]}/", headers=HEADERS)
-    view = asked.statuses.overview(asked.readable)
-    return Page("Pipelines", {"summaries": view.pipelines})
+    view = overview(asked.statuses, asked.readable, with_times=asked.asks_kafka)
+    found = sorted(view.pipelines, key=attrgetter("urgency"))
+    counted = last_hour(asked.ctx, [one.pipeline for one in found if one.result_table])
+    standings = Counter((one.standing, one.health) for one in found)
+    values = {"summaries": found, "counted": counted, "standings": standings}
+    return Page("Pipelines", {**values, "has_asked": asked.asks_kafka})
 
 
 def overview_page(asked: Asked) -> Page:
     """Health, the chart and the latest batches; Kafka is asked by :func:`kafka_page`."""
-    query = asked.query
-    span = query.one_of("span", SPANS) or "1h"
-    first, last = query.moment("first"), query.moment("last")
-    shown = minutes(asked.ctx, asked.pipeline, span=SPANS[span], first=first, last=last)
+    shown = _span(asked)
     latest = batches(asked.ctx, asked.pipeline, limit=10).batches
     view = asked.statuses.of(asked.pipeline)
-    values = {"status": view, "minutes": shown, "spans": SPANS, "minute": MINUTE}
+    lag = [read.waiting for read in shown.reads if read.waiting is not None]
+    values = {
+        "status": view,
+        "minutes": shown,
+        "spans": SPANS,
+        "minute": MINUTE,
+        "hours": _last_hours(asked, view.complete_before),
+        "lags": lag,
+        "rates": [read.records for read in shown.reads],
+    }
     tables = (
         Table("batches", "Latest batches", columns.BATCH, latest, links=TO_BATCH),
         Table("minutes", "Lines by time", BARS, shown.bars),
     )
     return Page(asked.pipeline, values, tables)
+
+
+def _span(asked: Asked) -> MinutesView:
+    query = asked.query
+    span = query.one_of("span", SPANS) or "1h"
+    first, last = query.moment("first"), query.moment("last")
+    by = query.get("by")
+    return minutes(asked.ctx, asked.pipeline, span=SPANS[span], first=first, last=last, by=by)
+
+
+def _last_hours(asked: Asked, complete_before: str | None) -> tuple[list[int], list[int]] | None:
+    """The lines of each minute of the hour before the last complete hour, and of that one."""
+    if complete_before is None:
+        return None
+    last = datetime.fromisoformat(complete_before) - MINUTE
+    view = minutes(asked.ctx, asked.pipeline, span=120 * MINUTE, last=last)
+    lines = {bar.first_minute: bar.lines for bar in view.bars}
+    every = [lines.get(last - n * MINUTE, 0) for n in range(119, -1, -1)]
+    return every[:60], every[60:]
+
+
+def chart_page(asked: Asked) -> Response:
+    """A span of the result, as the chart draws it."""
+    return JSONResponse(document(_span(asked)), headers=HEADERS)
 
 
 def minute_page(asked: Asked) -> Page:
@@ -85,7 +123,14 @@ def minute_page(asked: Asked) -> Page:
     title = "Segments with lines of this minute"
     none = "none: its lines are of segments that were pruned, or it has no line"
     parts = Table("segments", title, PARTS, view.parts, links=TO_BATCH, empty=none)
-    return Page(minute_text(view.minute), {"minute": view}, [parts])
+    among = Among(minute=view.minute)
+    letters = dead_letters(asked.ctx, asked.pipeline, among, limit=ROWS_MAX).dead_letters
+    values = {
+        "minute": view,
+        "state": view.completion,
+        "letters": Counter(letter.reason for letter in letters),
+    }
+    return Page(minute_text(view.minute), values, [parts])
 
 
 def kafka_page(asked: Asked) -> Page:
@@ -204,6 +249,7 @@ def dead_letters_page(asked: Asked) -> Page:
         partition=read_partition(partition, "partition") if partition else None,
         since=query.moment("since", zone=True),
         before=query.moment("until", zone=True),
+        minute=query.moment("minute"),
     )
     skip, limit = query.number("skip") or 0, query.limit()
     found = dead_letters(
@@ -223,6 +269,9 @@ def dead_letters_page(asked: Asked) -> Page:
         "more": skip + limit if len(found) == limit else None,
         "batches": sorted({letter.batch_id for letter in found}),
     }
+    if among.minute is not None:  # no totals are kept by minute
+        counted = Counter(letter.reason for letter in found)
+        totals = ReasonsView(totals=dict(counted.most_common()), is_of_latest=False)
     others = urlencode({key: query[key] for key in query if key not in {"reason", "skip"}})
     to_reason = {"reason": f"dead-letters?{others}&reason={{}}"}
     not_understood = "Records that could not be understood"

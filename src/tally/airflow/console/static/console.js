@@ -4,7 +4,6 @@
 
 const PAUSE_MS = 10_000;
 const BUSY_PAUSE_MS = 2_000;
-const HOVER_PAUSE_MS = 150;
 const SAID_MS = 30_000;
 const CONFLICT = 409;
 const SIGN_IN = "Airflow no longer knows who you are: sign in again.";
@@ -77,7 +76,6 @@ function replace(part, now) {
   const focus = [...part.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
   const scrolled = [...part.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
   const open = [...part.querySelectorAll("details")].map((one) => one.open);
-  if (part.id === "chart") delete document.getElementById("behind")?.dataset.of; // ask again
   part.replaceWith(document.adoptNode(now));
   remember(now);
   now.querySelectorAll(".scroll").forEach((one, n) => (one.scrollLeft = scrolled[n] ?? 0));
@@ -86,8 +84,8 @@ function replace(part, now) {
   prepare(now);
 }
 
-async function fetched(address, signal = null) {
-  const answer = await fetch(address, { headers: { Accept: "text/html" }, signal });
+async function fetched(address) {
+  const answer = await fetch(address, { headers: { Accept: "text/html" } });
   const html = await answer.text();
   const page = new DOMParser().parseFromString(html, "text/html");
   return { isGood: answer.ok, code: answer.status, page };
@@ -150,51 +148,56 @@ async function keepRenewing() {
   await new Promise((done) => setTimeout(done, busy ? BUSY_PAUSE_MS : PAUSE_MS));
   if (!document.hidden) {
     await renew();
-    await Promise.all([...document.querySelectorAll("[data-src]")].map(fill));
+    await Promise.all([...document.querySelectorAll("[data-src]:not(#minute-lines)")].map(fill));
   }
   void keepRenewing();
 }
 
-// --- the chart
+// --- what is behind a minute
 
-let wanted = null; // the request for the minute that was pointed at last
-
-async function showBehind(bar) {
+async function showBehind(address, title) {
   const place = document.getElementById("behind");
-  if (place === null || place.dataset.of === bar.dataset.minute) return;
-  wanted?.abort();
-  const request = (wanted = new AbortController());
-  await new Promise((done) => setTimeout(done, HOVER_PAUSE_MS)); // not each bar on the way
-  if (request.signal.aborted) return;
-  const heading = document.createElement("h3");
-  heading.textContent = bar.getAttribute("aria-label");
+  const heading = document.createElement("h2");
+  heading.textContent = title;
+  place.hidden = false;
+  place.replaceChildren(heading);
   try {
-    const { isGood, page } = await fetched(bar.dataset.minute, request.signal);
+    const { page } = await fetched(address);
     const detail = page.getElementById("minute-detail") ?? page.querySelector("main");
-    if (isGood) place.dataset.of = bar.dataset.minute;
-    else delete place.dataset.of; // it is asked for again
-    const busy = document.createTextNode("It could not be read; point at it again.");
-    place.replaceChildren(heading, detail ? document.adoptNode(detail) : busy);
-  } catch (error) {
-    if (error.name === "AbortError") return;
-    delete place.dataset.of;
-    const why = document.createElement("p");
-    why.textContent = "Airflow did not answer.";
-    place.replaceChildren(heading, why);
+    place.replaceChildren(heading, document.adoptNode(detail));
+    place.querySelectorAll("[data-src]").forEach((part) => void fill(part));
+    place.scrollIntoView({ block: "nearest" });
+  } catch {
+    place.append("Airflow did not answer.");
   }
 }
+window.showBehind = showBehind;
 
-function moveInChart(event) {
-  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-  const bar = event.target.closest(".chart a");
-  if (step === undefined || bar === null) return;
-  const bars = [...bar.closest(".chart").querySelectorAll("a")];
-  const next = bars[bars.indexOf(bar) + step];
-  if (next === undefined) return;
+// A value of a label: its lines in place of those of the whole minute.
+function showLines(event) {
+  const link = event.target.closest("[data-behind]");
+  const place = document.getElementById("minute-lines");
+  if (link === null || place === null || event.ctrlKey || event.metaKey) return;
   event.preventDefault();
-  bar.setAttribute("tabindex", "-1");
-  next.setAttribute("tabindex", "0");
-  next.focus();
+  place.dataset.src = link.dataset.behind;
+  place.replaceChildren("The lines are being read from Kafka…");
+  void fill(place);
+}
+
+// A name of a pipeline leads to it; on the list of all, what is typed leaves the rows that have it.
+function find(event) {
+  const form = event.target.closest("form[data-find]");
+  if (form === null) return;
+  const name = form.elements.namedItem("name").value.trim();
+  const rows = [...document.querySelectorAll("tr[data-name]")];
+  rows.forEach((row) => (row.hidden = !row.dataset.name.includes(name)));
+  const names = [...form.querySelectorAll("option")].map((option) => option.value);
+  const shown = rows.filter((row) => !row.hidden).map((row) => row.dataset.name);
+  const found = names.includes(name) ? name : shown.length === 1 ? shown[0] : null;
+  if (event.type === "submit") event.preventDefault();
+  if (found !== null && event.type === "submit") {
+    window.location.assign(`${form.dataset.find}${encodeURIComponent(found)}/`);
+  }
 }
 
 // --- starting a DAG
@@ -306,6 +309,7 @@ function pressNoneOfSeveral(event) {
 
 function prepare(part) {
   part.querySelectorAll("form[data-trigger]").forEach(chosenFields);
+  void window.drawCharts?.(part);
 }
 
 followTheme();
@@ -314,19 +318,15 @@ document.addEventListener("DOMContentLoaded", () => {
   prepare(document);
   document.querySelector("[autofocus]")?.focus(); // browsers leave it out in a frame
   document.addEventListener("click", leaveFrame);
+  document.addEventListener("click", showLines);
   document.addEventListener("submit", (event) => void steer(event));
   document.addEventListener("change", (event) => {
     const form = event.target.closest("form[data-trigger]");
     if (form !== null) chosenFields(form);
   });
-  document.addEventListener("keydown", moveInChart);
   document.addEventListener("keydown", pressNoneOfSeveral);
-  for (const kind of ["mouseover", "focusin"]) {
-    document.addEventListener(kind, (event) => {
-      const bar = event.target.closest?.("[data-minute]");
-      if (bar) void showBehind(bar);
-    });
-  }
+  document.addEventListener("input", find);
+  document.addEventListener("submit", find);
   document.querySelectorAll("[data-src]").forEach((part) => void fill(part));
   void keepRenewing();
 });

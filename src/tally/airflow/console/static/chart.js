@@ -1,0 +1,359 @@
+// The chart of a result, drawn by uPlot: bars by minute, stacked by a label, and what was read below.
+"use strict";
+
+const HEIGHT = 280;
+const READS_HEIGHT = 110;
+const SECONDS = 60;
+const SHADES = [1, 0.62, 0.38, 0.8, 0.5, 0.28, 0.7, 0.44, 0.9, 0.33];
+const HIDDEN = new Set(); // values that the legend has switched off, also after a renewal
+const Chart = { scale: "linear", at: null };
+
+function colour(name, alpha = 1) {
+  const probe = document.createElement("span");
+  probe.style.color = `var(--${name})`;
+  document.body.append(probe);
+  const [r, g, b] = getComputedStyle(probe).color.match(/[\d.]+/g);
+  probe.remove();
+  return `rgba(${r}, ${g}, ${b}, ${alpha})`;
+}
+
+const clock = (minute) => minute.replace("T", " ").slice(0, 16);
+const seconds = (minute) => Date.parse(`${minute}Z`) / 1000;
+const said = (number) => number.toLocaleString("en");
+
+// Every step of the span has a place, also one without lines.
+function arranged(view) {
+  const step = view.step_minutes * SECONDS;
+  const first = seconds(view.first_minute);
+  const steps = Math.round((seconds(view.until_minute) - first) / step);
+  const bars = new Array(steps).fill(null);
+  for (const bar of view.bars) bars[Math.round((seconds(bar.first_minute) - first) / step)] = bar;
+  const times = bars.map((_, n) => first + n * step);
+  return { step, times, bars };
+}
+
+// Of each value what lies on top of the ones before it; the last one has all that remains.
+function stacked(view, bars) {
+  const names = Object.keys(view.values);
+  const isShown = (name) => !HIDDEN.has(name);
+  const layers = [...names, ...(names.length ? ["others"] : ["lines"])];
+  const tops = layers.map(() => []);
+  bars.forEach((bar, n) => {
+    let top = 0;
+    layers.forEach((name, layer) => {
+      const others = (one) => one.lines - one.parts.reduce((sum, part) => sum + part, 0);
+      const lines = bar === null ? 0 : layer < names.length ? bar.parts[layer] : others(bar);
+      if (isShown(name)) top += lines;
+      tops[layer][n] = isShown(name) && top > 0 ? top : null;
+    });
+  });
+  return { layers, tops };
+}
+
+function fills(layers) {
+  const isAlone = layers.length === 1;
+  return layers.map((name, n) =>
+    name === "others" && !isAlone ? colour("read", 0.6) : colour("lines", SHADES[n % SHADES.length])
+  );
+}
+
+function hatched(context) {
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = 8;
+  const pen = tile.getContext("2d");
+  pen.strokeStyle = colour("raised");
+  pen.lineWidth = 2;
+  pen.beginPath();
+  for (const x of [-8, 0, 8]) {
+    pen.moveTo(x, 8);
+    pen.lineTo(x + 8, 0);
+  }
+  pen.stroke();
+  return context.createPattern(tile, "repeat");
+}
+
+// What a bar is besides its height: still open, amended, replayed, or of other rules.
+function marks(bars) {
+  const signs = { amended: ["▾", "planned"], outdated: ["◆", "waiting"], replayed: ["▲", "replayed"] };
+  return (plot) => {
+    const pen = plot.ctx;
+    const width = plot.bbox.width / bars.length;
+    pen.save();
+    pen.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+    pen.textAlign = "center";
+    const pattern = hatched(pen);
+    bars.forEach((bar, n) => {
+      if (bar === null) return;
+      const middle = plot.valToPos(plot.data[0][n], "x", true);
+      const top = plot.valToPos(bar.lines, "y", true);
+      if (bar.state === "open") {
+        pen.fillStyle = pattern;
+        pen.fillRect(middle - width / 2, top, width, plot.bbox.top + plot.bbox.height - top);
+      }
+      const kind = bar.outdated ? "outdated" : bar.replayed ? "replayed" : bar.state;
+      if (kind in signs) {
+        pen.fillStyle = colour(signs[kind][1]);
+        pen.fillText(signs[kind][0], middle, Math.max(top - 4, plot.bbox.top + 10));
+      }
+    });
+    pen.restore();
+  };
+}
+
+const axis = () => ({
+  stroke: colour("quiet"),
+  grid: { stroke: colour("line"), width: 1 },
+  ticks: { show: false },
+  font: "12px system-ui, sans-serif",
+});
+
+function times(values) {
+  const day = new Date(values[0] * 1000).getUTCDate();
+  return values.map((value, n) => {
+    const [date, time] = new Date(value * 1000).toISOString().split("T");
+    const isNewDay = n > 0 && new Date(value * 1000).getUTCDate() !== day;
+    return isNewDay || time.startsWith("00:00") ? `${date.slice(5)} ${time.slice(0, 5)}` : time.slice(0, 5);
+  });
+}
+
+const short = (value) =>
+  value >= 1e6 ? `${value / 1e6} M` : value >= 1e4 ? `${value / 1e3} k` : said(value);
+
+function options(place, height, step, range, more) {
+  return {
+    width: place.clientWidth,
+    height,
+    tzDate: (stamp) => uPlot.tzDate(new Date(stamp * 1000), "UTC"),
+    legend: { show: false },
+    padding: [8, 0, 0, 0],
+    scales: { x: { range: () => range }, y: more.y },
+    axes: [
+      { ...axis(), grid: { show: false }, values: (_, values) => times(values), space: 60 },
+      { ...axis(), values: (_, values) => values.map((v) => (v === null ? "" : short(v))), size: 52 },
+    ],
+    cursor: {
+      y: false,
+      points: { show: false },
+      drag: { x: true, y: false, setScale: false },
+      sync: { key: "minutes", setSeries: false },
+    },
+    series: more.series,
+    hooks: more.hooks ?? {},
+  };
+}
+
+const bars = () => uPlot.paths.bars({ size: [0.86, Infinity, 1], align: 0 });
+
+class MinutesChart {
+  constructor(figure, view) {
+    this.figure = figure;
+    this.view = view;
+    Object.assign(this, arranged(view));
+    this.place = figure.querySelector(".chart");
+    this.told = figure.querySelector(".told");
+    const half = this.step / 2;
+    this.range = [this.times[0] - half, this.times[this.times.length - 1] + half];
+    this.draw();
+    this.drawReads();
+    this.drawLegend();
+    this.place.addEventListener("keydown", (event) => this.onKey(event));
+    new ResizeObserver(() => {
+      for (const plot of [this.plot, this.reads]) {
+        plot?.setSize({ width: this.place.clientWidth, height: plot.height });
+      }
+    }).observe(this.place);
+  }
+
+  draw() {
+    this.plot?.destroy();
+    const { layers, tops } = stacked(this.view, this.bars);
+    const shades = fills(layers);
+    this.shades = Object.fromEntries(layers.map((name, n) => [name, shades[n]]));
+    const isLog = Chart.scale === "log";
+    const most = Math.max(1, ...tops.flat().filter((top) => top !== null));
+    const y = isLog
+      ? { distr: 3, log: 10, range: () => [0.5, most * 1.3] }
+      : { range: () => [0, most * 1.08] };
+    // The highest layer first, so that each lower one is drawn upon it.
+    const order = layers.map((_, n) => n).reverse();
+    const series = order.map((n) => ({
+      label: layers[n], fill: shades[n], stroke: shades[n], width: 0, paths: bars(), points: { show: false },
+    }));
+    // On its ground no shade shows what is below it.
+    const ground = colour("raised");
+    const solid = series.flatMap((one) => [{ ...one, fill: ground, stroke: ground }, one]);
+    this.plot = new uPlot(
+      options(this.place, HEIGHT, this.step, this.range, {
+        y,
+        series: [{}, ...solid],
+        hooks: {
+          draw: [marks(this.bars)],
+          setCursor: [(plot) => this.point(plot.cursor.idx)],
+          setSelect: [(plot) => this.brush(plot)],
+        },
+      }),
+      [this.times, ...order.flatMap((n) => [tops[n], tops[n]])],
+      this.place
+    );
+    this.plot.over.addEventListener("click", () => this.open(this.plot.cursor.idx));
+  }
+
+  drawReads() {
+    const place = this.figure.querySelector(".reads");
+    if (this.view.reads.length === 0) {
+      place.hidden = true;
+      return;
+    }
+    const of = (key) => {
+      const found = new Array(this.times.length).fill(null);
+      for (const one of this.view.reads) if (one.step < found.length) found[one.step] = one[key];
+      return found;
+    };
+    const line = (name, label) => ({
+      label, stroke: colour(name), fill: colour(name, 0.12), width: 1.5, points: { show: false }, spanGaps: true,
+    });
+    this.reads = new uPlot(
+      options(place, READS_HEIGHT, this.step, this.range, {
+        y: { range: (_, __, most) => [0, Math.max(1, most) * 1.1] },
+        series: [{}, line("read", "records read"), line("lag", "waiting")],
+      }),
+      [this.times, of("records"), of("waiting")],
+      place
+    );
+  }
+
+  drawLegend() {
+    const legend = this.figure.querySelector(".legend");
+    const swatch = (kind, fill) => {
+      const found = document.createElement("span");
+      found.className = `swatch ${kind}`;
+      if (fill) found.style.background = fill;
+      return found;
+    };
+    const parts = [];
+    const names = Object.keys(this.view.values);
+    for (const name of names.length ? [...names, "others"] : []) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.setAttribute("aria-pressed", String(!HIDDEN.has(name)));
+      button.append(swatch("", this.shades[name]), name === "" ? "(none)" : name);
+      button.addEventListener("click", () => {
+        if (!HIDDEN.delete(name)) HIDDEN.add(name);
+        this.draw();
+        this.drawLegend();
+      });
+      parts.push(button);
+    }
+    const note = (kind, text, fill) => {
+      const found = document.createElement("span");
+      found.append(swatch(kind, fill), ` ${text}`);
+      parts.push(found);
+    };
+    const has = (test) => this.bars.some((bar) => bar !== null && test(bar));
+    if (has((bar) => bar.state === "open")) note("hatched", "still open");
+    if (has((bar) => bar.state === "amended")) note("amended", "▾ amended");
+    if (has((bar) => bar.replayed)) note("replayed", "▲ replayed");
+    if (has((bar) => bar.outdated)) note("outdated", "◆ under other rules");
+    if (this.reads) {
+      note("", "records read", colour("read"));
+      note("", "waiting when planned", colour("lag"));
+    }
+    legend.replaceChildren(...parts);
+  }
+
+  describe(n) {
+    const bar = this.bars[n];
+    const at = clock(new Date(this.times[n] * 1000).toISOString());
+    if (bar === null) return `${at}: no lines`;
+    const largest = Object.keys(this.view.values)
+      .map((name, k) => [name || "(none)", bar.parts[k]])
+      .filter(([, lines]) => lines > 0)
+      .slice(0, 4)
+      .map(([name, lines]) => `${name} ${said(lines)}`);
+    const notes = [bar.state, ...(bar.replayed ? ["replayed"] : []), ...(bar.outdated ? ["under other rules"] : [])];
+    return [`${at}: ${said(bar.lines)} lines`, ...largest, ...notes].join(", ");
+  }
+
+  point(n) {
+    if (n === null || n === undefined || n === Chart.at) return;
+    Chart.at = n;
+    this.told.textContent = this.describe(n);
+  }
+
+  minuteOf(n) {
+    return new Date(this.times[n] * 1000).toISOString().slice(0, 16);
+  }
+
+  open(n) {
+    if (n === null || n === undefined || this.bars[n] === null || this.plot.select.width > 0) return;
+    if (this.view.step_minutes === 1) {
+      void window.showBehind(`minute?at=${this.minuteOf(n)}`, this.describe(n));
+      return;
+    }
+    const last = new Date((this.times[n] + this.step - SECONDS) * 1000).toISOString().slice(0, 16);
+    this.zoom(this.minuteOf(n), last);
+  }
+
+  address(first, last) {
+    const query = new URLSearchParams(this.view.by ? { by: this.view.by } : {});
+    query.set("first", first);
+    query.set("last", last);
+    return `?${query}`;
+  }
+
+  zoom(first, last) {
+    window.location.assign(this.address(first, last));
+  }
+
+  brush(plot) {
+    const { left, width } = plot.select;
+    if (width < 3) return;
+    const from = plot.posToIdx(left);
+    const until = plot.posToIdx(left + width);
+    const [first, last] = [this.minuteOf(from), this.minuteOf(until)];
+    const end = new Date((this.times[until] + this.step - SECONDS) * 1000).toISOString().slice(0, 16);
+    const bar = document.querySelector(".brushed");
+    bar.hidden = false;
+    bar.querySelector(".from").textContent = `${clock(first)} to ${clock(end).slice(11)}`;
+    bar.querySelector(".zoom").href = this.address(first, end);
+    const query = new URLSearchParams({ what: "minutes", first_minute: clock(first), last_minute: clock(end) });
+    bar.querySelector(".replay").href = `replay?${query}`;
+    void last;
+  }
+
+  onKey(event) {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const at = Chart.at ?? this.times.length - 1;
+    if (event.key === "Enter") this.open(at);
+    if (step === undefined) return;
+    event.preventDefault();
+    const next = Math.min(Math.max(at + step, 0), this.times.length - 1);
+    const left = this.plot.valToPos(this.times[next], "x");
+    this.plot.setCursor({ left, top: 10 });
+  }
+}
+
+async function drawChart(figure) {
+  const place = figure.querySelector(".chart");
+  if (place === null) return;
+  const answer = await fetch(figure.dataset.chart, { headers: { Accept: "application/json" } });
+  if (!answer.ok) return;
+  figure.drawn = new MinutesChart(figure, await answer.json());
+}
+
+window.drawCharts = (root) => {
+  const found = root.matches?.("[data-chart]") ? [root] : [...root.querySelectorAll("[data-chart]")];
+  return Promise.all(found.map(drawChart));
+};
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-scale]");
+  if (button !== null) {
+    Chart.scale = button.dataset.scale;
+    for (const one of document.querySelectorAll("[data-scale]")) {
+      one.setAttribute("aria-pressed", String(one === button));
+    }
+    document.querySelectorAll("[data-chart]").forEach((figure) => figure.drawn?.draw());
+  }
+  if (event.target.closest(".brushed .clear")) event.target.closest(".brushed").hidden = true;
+});
