@@ -72,7 +72,7 @@ def test_a_template_trusts_no_value_and_only_tables_scroll() -> None:
         assert "autoescape" not in html, name
         assert not re.search(r"<script(?! src=)|<style| style=| on\w+=|javascript:", html), name
         regions = re.findall(r'<div class="scroll" tabindex="0" role="region" aria-label=', html)
-        assert html.count("<table>") == len(regions), name
+        assert html.count("<table") == len(regions), name
         if "{% extends" in html:
             assert html.startswith('{% extends "base.html" %}'), name
     assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write|\beval\b", SCRIPT)

@@ -128,7 +128,7 @@ function options(place, height, step, range, more) {
     padding: [8, 0, 0, 0],
     scales: { x: { range: () => range }, y: more.y },
     axes: [
-      { ...axis(), grid: { show: false }, values: (_, values) => times(values), space: 60 },
+      { ...axis(), grid: { show: false }, values: (_, values) => times(values), space: 60, size: 28 },
       { ...axis(), values: (_, values) => values.map((v) => (v === null ? "" : short(v))), size: 52 },
     ],
     cursor: {
@@ -310,7 +310,7 @@ class MinutesChart {
     if (width < 3) return;
     const from = plot.posToIdx(left);
     const until = plot.posToIdx(left + width);
-    const [first, last] = [this.minuteOf(from), this.minuteOf(until)];
+    const first = this.minuteOf(from);
     const end = new Date((this.times[until] + this.step - SECONDS) * 1000).toISOString().slice(0, 16);
     const bar = document.querySelector(".brushed");
     bar.hidden = false;
@@ -318,7 +318,6 @@ class MinutesChart {
     bar.querySelector(".zoom").href = this.address(first, end);
     const query = new URLSearchParams({ what: "minutes", first_minute: clock(first), last_minute: clock(end) });
     bar.querySelector(".replay").href = `replay?${query}`;
-    void last;
   }
 
   onKey(event) {
