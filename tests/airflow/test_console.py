@@ -67,7 +67,6 @@ class Pages:
         told: list[dict[str, Any]] = self._client.get(address).json()
         return told
 
-
     def bars(self, query: str = "") -> list[tuple[str, int, str]]:
         """First minute, lines and state of each bar that the chart draws."""
         drawn = self._client.get(f"{self.base}chart{query}").json()
@@ -406,8 +405,9 @@ def test_no_page_says_ok_until_kafka_has_answered(
     told = [text_of(viewer, page) for page in answers]
     assert [badges(text) for text in told] == [["blocked", "ok"], ["fail"]]
     assert "Lag <strong>5</strong> records" in told[1]
-    adopt = f"tally topics adopt {world.name} {world.topic} --reason '…'"
-    assert f"<code>{adopt}</code>" in unescape(told[1])
+    assert f'/pipelines/{world.name}/losses">Decide</a>' in told[1]
+    decide = text_of(viewer, f"/tally/pipelines/{world.name}/decide")
+    assert f"{world.topic} was created again" in decide
     monkeypatch.setenv("TALLY_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
     assert badges(text_of(viewer, answers[0])) == ["no answer"] * 2
 

@@ -13,12 +13,15 @@ from airflow.utils.session import create_session
 from sqlalchemy import select
 
 from tally.airflow.losses_dag import ACCEPT, KEEP, open_losses, settle
+from tally.airflow.settling import ABANDON, ADOPT, adoption_as_seen
 from tally.context import Context
 from tally.errors import UsageError
 from tally.ledger.batches import Requester
+from tally.maintenance.decisions import adoption_of
 from tally.mysql.errors import CommitUnansweredError
 from tests.airflow.dag_run import AIRFLOW, RunDag
 from tests.airflow.tasks import Tasks
+from tests.cli.test_decisions import create_again
 from tests.minute.steps import disturbed, proxied
 from tests.proxy import Cut
 from tests.waiting import wait_until
@@ -135,7 +138,7 @@ def test_a_decision_that_is_not_whole_decides_nothing(lossy: World) -> None:
     grown = "no longer as they were shown"
     for changed, said in (
         ({"reason": "  "}, "there is no reason"),
-        ({"seen": []}, "`seen` names no loss"),
+        ({"seen": []}, "`seen` names nothing"),
         ({"seen": [{"lost_range_id": 1}]}, grown),
         ({"seen": [{**seen(lossy)[0], "range": f"{lossy.topic}/1 [2, 3)"}]}, grown),
     ):
@@ -227,3 +230,45 @@ def test_a_loss_that_is_kept_blocked_just_before_is_not_decided(lossy: World) ->
         deciding(lossy, accept=True, by="ann", reason="r")(late.context())
     assert decision(lossy) == ("open", "bob", "being restored")
     assert lossy.offsets()[1] == (0, 2)
+
+
+def other_decision(world: World, what: str, shown: dict[str, Any]) -> str:
+    """What the console hands on is done, and done once: the task may be tried again."""
+    conf = {"decision": what, "seen": [shown], "reason": "ticket 5"}
+    run = Tasks(world, "_losses", conf)
+    assert run.run("look") == ["settle"]
+    done = str(run.run("settle"))
+    assert run.run("settle") == done
+    return done
+
+
+def test_a_topic_that_was_created_again_is_adopted_as_it_was_shown(world: World) -> None:
+    """Another one that was created since is not; nor is anything adopted that is not shown."""
+    world.produce([INFO] * 2)
+    world.minute(world.reader)
+    create_again(world, 3)
+    shown = adoption_as_seen(adoption_of(world.context(), world.name, world.topic))
+    assert "is followed under its id" in other_decision(world, ADOPT, shown)
+    world.minute(world.reader)
+    assert (world.offsets()[0], world.audit().holds) == ((0, 3), True)
+    wrong = {**shown, "topic_id": "AAAAAAAAAAAAAAAAAAAAAQ", "offsets": [[9, 0]]}
+    create_again(world, 1)
+    with pytest.raises(ParamValidationError):
+        Tasks(world, "_losses", {"decision": ADOPT, "seen": [{"topic": "x"}], "reason": "r"})
+    other_decision(world, ADOPT, wrong)
+    assert world.plan().blocks  # Kafka has yet another one
+
+
+def test_an_open_batch_is_abandoned(world: World) -> None:
+    """Its offsets are read again; that of another pipeline is left alone."""
+    batch = world.planned([INFO] * 2)
+    assert "was abandoned by" in other_decision(world, ABANDON, {"batch_id": batch.batch_id})
+    (row,) = world.rows("select * from batch where batch_id = %s", (batch.batch_id,))
+    assert (row["state"], row["reason"]) == ("abandoned", "ticket 5")
+    (folder := world.config.parent / "other").mkdir()
+    other = World.create(world.stack, folder)
+    foreign = other.planned([INFO])
+    with pytest.raises(AirflowFailException, match="is not of"):
+        other_decision(world, ABANDON, {"batch_id": foreign.batch_id})
+    again = world.planned().segments
+    assert [one.range for one in again] == [one.range for one in batch.segments]

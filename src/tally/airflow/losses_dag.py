@@ -7,7 +7,7 @@ are red; the other partitions are counted, each line exactly once.
 Trigger it, open *Required Actions* of `decide`, and answer with a reason. Before accepting,
 check whether the records can be restored: accepted offsets are never counted. Without open
 losses the run ends green. To accept some of several losses, or to adopt a topic that was
-created again, use `tally losses accept` and `tally topics adopt`.
+created again, use the console, or `tally losses accept` and `tally topics adopt`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,6 +21,7 @@ from airflow.sdk import Context as TaskContext
 from airflow.sdk.exceptions import AirflowFailException
 
 from tally.airflow import policies
+from tally.airflow.settling import ABANDON, ADOPT, settle_other
 from tally.config.pipeline import Pipeline
 from tally.errors import UsageError
 from tally.formatting import REASON_MAX
@@ -48,6 +49,8 @@ DECISIONS: Final = {
     ASK: "Ask an operator, under Required Actions",
     "accept": "Accept exactly the losses in `seen`",
     "keep": "Keep exactly the losses in `seen` blocked",
+    ADOPT: "Adopt exactly the topic in `seen`, which was created again",
+    ABANDON: "Abandon exactly the planned batch in `seen`",
 }
 
 # After that the run fails; an operator who sees a red run of the minute DAG triggers it again.
@@ -105,12 +108,16 @@ def decision_fields() -> dict[str, Param]:
             type="array",
             items={
                 "type": "object",
-                "properties": {"lost_range_id": {"type": "integer"}},
-                "required": ["lost_range_id"],
+                "properties": {
+                    "lost_range_id": {"type": "integer"},
+                    "topic_id": {"type": "string"},
+                    "batch_id": {"type": "integer"},
+                },
+                "anyOf": [{"required": [key]} for key in ("lost_range_id", "topic_id", "batch_id")],
             },
             title="Seen",
-            description="The losses that are decided, as they were shown; refused if one of them "
-            "has changed.",
+            description="What is decided, as it was shown: losses, a topic, or a batch; refused if "
+            "one of them has changed.",
             section=section,
         ),
         "reason": _reason_field("Why, for a decision that is made already.", section=section),
@@ -179,10 +186,12 @@ class TallySettleOperator(policies.TallyOperator):
         shown = ti.xcom_pull(task_ids=LOOK, key=LOSSES_KEY)["losses"]
         if not shown:
             raise policies.final(
-                "`seen` names no loss, and nothing was decided. Next: trigger the DAG without "
+                "`seen` names nothing, and nothing was decided. Next: trigger the DAG without "
                 "parameters, which asks"
             )
         ctx = self.open_context(policies.requester_of(context, user))
+        if params["decision"] in {ADOPT, ABANDON}:
+            return settle_other(ctx, self.pipeline, params["decision"], shown[0], reason)
         return settle(ctx, self.pipeline, shown, accept=accept, reason=reason)
 
 

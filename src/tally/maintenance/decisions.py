@@ -100,6 +100,16 @@ def preview_adoption(
             this generation already.
         MissingTopicError: Kafka does not know it.
     """
+    return adopt(ctx, adoption_of(ctx, name, topic, start=start), reason=reason, dry_run=True)
+
+
+def adoption_of(ctx: Context, name: str, topic: str, *, start: str = "earliest") -> AdoptionView:
+    """A topic as Kafka shows it now, and where counting would begin in it; the ledger is not asked.
+
+    Raises:
+        UsageError: The pipeline does not read the topic.
+        MissingTopicError: Kafka does not know it.
+    """
     pipeline = ctx.settings.pipeline(name)
     if topic not in pipeline.topics:
         raise UsageError(
@@ -113,7 +123,7 @@ def preview_adoption(
             next_step=create_topic(topic),
         )
     starts = first_offsets(kafka, [topic], start, {})
-    shown = AdoptionView(
+    return AdoptionView(
         pipeline=pipeline.name,
         topic=topic,
         topic_id=kafka.topics[topic].topic_id,
@@ -121,7 +131,6 @@ def preview_adoption(
         start=start,
         partitions=starts_of({where.partition: offset for where, offset in starts.items()}),
     )
-    return adopt(ctx, shown, reason=reason, dry_run=True)
 
 
 def adopt(ctx: Context, shown: AdoptionView, *, reason: str, dry_run: bool = False) -> AdoptionView:

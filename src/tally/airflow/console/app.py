@@ -45,6 +45,7 @@ PAGES: Final[Mapping[str, tuple[str, Compose]]] = {
     "dead-letters": ("dead_letters.html", pages.dead_letters_page),
     "replay": ("replay.html", steering_pages.replay_page),
     "losses": ("losses.html", steering_pages.losses_page),
+    "decide": ("decide.html", steering_pages.decide_page),
     "audit": ("audit.html", steering_pages.audit_page),
 }
 """The template and the content of each page of a pipeline, by its address below it."""
@@ -56,7 +57,7 @@ ROUTES: Final[Mapping[str, tuple[list[Any], str, Compose]]] = {
 }
 
 ASK_KAFKA: Final = frozenset(
-    {"summaries.html", "kafka.html", "strips.html", "lines.html", "record.html"}
+    {"summaries.html", "kafka.html", "strips.html", "lines.html", "record.html", "decide.html"}
 )
 """Those of the templates for which Kafka is asked."""
 

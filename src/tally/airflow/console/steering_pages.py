@@ -16,11 +16,13 @@ from tally.airflow.losses_dag import REFUSED_KEY, SETTLE, as_seen
 from tally.airflow.policies import AUDIT_SUFFIX, LOSSES_SUFFIX, REPLAY_SUFFIX
 from tally.airflow.replay_dag import PREVIEW, REPLAY_KEY, REQUEST, SHOWN_KEY
 from tally.airflow.replay_form import CHOICES
+from tally.airflow.settling import adoption_as_seen
 from tally.context import Context
 from tally.errors import StatementError
 from tally.formatting import REASON_MAX
 from tally.ledger.invariants import Violation
-from tally.maintenance.decisions import losses
+from tally.maintenance.decisions import adoption_of, losses
+from tally.planning.blocks import OTHER_RECORDS
 from tally.reading import columns
 from tally.reading.batches import RUN_BATCHES_MAX, run_batches
 from tally.reading.columns import Column
@@ -62,7 +64,10 @@ def replay_page(asked: Asked) -> Page:
 
 
 def losses_page(asked: Asked) -> Page:
-    """Open losses with the form that decides them, and what was decided before."""
+    """Open losses with the form that decides them, and what was decided before.
+
+    What else there is to decide Kafka must be asked for (:func:`decide_page`).
+    """
     found = losses(asked.ctx, asked.pipeline).losses
     undecided = [loss for loss in found if loss.state == "open"]
     shown = undecided[:SHOWN_MAX]  # what is decided is what is seen
@@ -77,7 +82,22 @@ def losses_page(asked: Asked) -> Page:
         Table("open", "Open losses, oldest first", columns.LOSS, undecided),
         Table("decided", "Decided, newest first", columns.LOSS, decided),
     )
-    return Page("Losses", values, tables)
+    return Page("Decisions", values, tables)
+
+
+def decide_page(asked: Asked) -> Page:
+    """What else waits for a decision: topics that were created again, and open batches."""
+    view = asked.statuses.of(asked.pipeline)
+    known = {p.partition.topic: p.topic_id for p in view.partitions}
+    changed = [block.place for block in view.blocks if block.reason in OTHER_RECORDS]
+    adoptions = [adoption_of(asked.ctx, asked.pipeline, topic) for topic in changed]
+    values = {
+        "status": view,
+        "adoptions": [(one, known.get(one.topic), [adoption_as_seen(one)]) for one in adoptions],
+        "reason_max": REASON_MAX,
+        "dag_id": asked.pipeline + LOSSES_SUFFIX,
+    }
+    return Page("Decide", values)
 
 
 def audit_page(asked: Asked) -> Page:
