@@ -24,6 +24,7 @@ from tally.planning import replay_request as requests
 from tally.replay.preview import Preview
 from tally.replay.preview import preview as previewed
 from tally.replay.run import run_replay
+from tally.replay.trial import Trial
 from tests.minute import steps
 from tests.minute.steps import AT, AT_LATER, ERROR, LATER, proxied
 from tests.minute.test_losses import find_the_hole, leave_a_hole
@@ -77,6 +78,29 @@ def test_a_replay_with_another_level_counts_as_a_fresh_start_would(world: World)
     assert states(world)[-1] == (0, 6, "live")
     assert [state for _, _, state in states(world)[:-1]] == ["superseded"] * 3
     assert world.offsets()[0] == (0, 6)
+
+
+def test_a_preview_tries_todays_rules_on_a_sample(world: World) -> None:
+    """All of a small replay; a part of a large one, of which it says how many."""
+    world.produce([ERROR, WARN, "what is this"])
+    world.minute(world.reader)
+    world.configure(levels=["ERROR", "WARN"])
+
+    def tried() -> Trial:
+        found = Trial.of(world.context(), preview(world))
+        assert found is not None
+        return found
+
+    assert tried() == Trial(sampled=3, found=2, records=3, counted=1)
+    assert str(tried()).startswith("1 lines now, about 2 after: today's rules count 66.7%")
+    world.produce([ERROR, WARN, WARN, "x"] * 2_000, 1)
+    world.minute(world.reader)
+    many = tried()
+    assert many.sampled < 2_100
+    assert (many.records, many.counted) == (8_003, 6_001)
+    assert abs(many.expected - 6_002) < 100
+    world.delete_topic()
+    assert Trial.of(world.context(), preview(world)) is None
 
 
 def test_a_range_is_widened_to_whole_segments(world: World) -> None:

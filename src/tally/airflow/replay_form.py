@@ -17,6 +17,7 @@ from tally.planning.replay_request import BoundsAsked, Request, TimesAsked, form
 if TYPE_CHECKING:  # DAG parsing must not import Kafka and MySQL
     from tally.context import Context
     from tally.replay.preview import Preview
+    from tally.replay.trial import Trial
 
 CHOICES: Final = {
     "everything": "Everything that Kafka still holds",
@@ -223,6 +224,7 @@ def show(
         ReplayRefusedError: ``seen`` is of a preview of another request.
     """
     from tally.replay.preview import preview
+    from tally.replay.trial import Trial
 
     if seen and seen["digest"] != replay_request.request_digest(request):
         raise ReplayRefusedError(
@@ -243,7 +245,8 @@ def show(
         # A table of the ranges to read, and further facts, one sentence each.
         "columns": list(COLUMNS),
         "rows": _rows(view),
-        "says": _sentences(view),
+        # What runs was tried when it was shown first.
+        "says": _sentences(view, None if seen else Trial.of(ctx, view)),
         "refused": refused,  # None when it can be done
     }
 
@@ -297,9 +300,11 @@ def _rows(view: "Preview") -> list[list[str]]:
     return rows + ([[f"and {more:,} more", "", "", "", "", ""]] if more > 0 else [])
 
 
-def _sentences(view: "Preview") -> list[str]:
+def _sentences(view: "Preview", trial: "Trial | None") -> list[str]:
     """The facts of the preview; a widened request is shown as well."""
     facts = list(view.facts)
+    if trial is not None and view.batches:
+        facts.append(("tried", str(trial)))
     if view.is_wider and view.batches:
         facts.append(("requested", first_of(view.asked, _RANGES_NAMED)))
     return [*(f"{name}: {fact}" if name else fact for name, fact in facts), *view.notes]

@@ -23,6 +23,7 @@ from tally.planning.replay_request import Request
 from tally.reading.columns import COUNT, PLACE, SPAN, TEXT, WORD, Column
 from tally.replay import run as use_case
 from tally.replay.preview import Preview, preview
+from tally.replay.trial import Trial
 from tally.views import ErrorView, view_of
 
 HELP: Final = "tally replay --help"
@@ -135,7 +136,7 @@ def _start(
     shown = preview(app.context, app.pipeline(pipeline), asked)
     if dry_run or shown.error is not None:
         app.out.document(ReplayDocument(dry_run=dry_run, preview=shown, error=shown.error))
-    show_preview(app.out, shown)
+    show_preview(app.out, shown, Trial.of(app.context, shown))
     if not app.out.as_json:
         _mention_open(app, shown.pipeline)
     shown.check_possible()
@@ -281,7 +282,7 @@ def summary(replay: use_case.ReplayOutcome, done: list[Ran]) -> list[str]:
     return [stands + read, replay.changed]
 
 
-def show_preview(out: Output, preview: Preview) -> None:
+def show_preview(out: Output, preview: Preview, trial: Trial | None) -> None:
     """Write the preview to stdout: what is read per partition, then the totals."""
     out.line(f"{preview.pipeline}: {preview.request}")
     if refusals := preview.refusals:
@@ -293,6 +294,8 @@ def show_preview(out: Output, preview: Preview) -> None:
         _show_ranges(out, preview)
         for name, value in preview.facts:
             out.line(f"{name:16}{value}")
+        if trial is not None:
+            out.line(f"{'tried':16}{trial}")
     for note in preview.notes:
         out.line(f"{'note':16}{note}")
 

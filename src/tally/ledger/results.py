@@ -151,6 +151,16 @@ Minutes = tuple[int, str | None, str | None]
 """How many, the first and the last one."""
 
 
+def counted_in(tx: Transaction, segment_ids: Sequence[int]) -> tuple[int, int]:
+    """How many records segments have read, and how many lines of them are counted."""
+    records, lines = tx.one(
+        "select sum(records) as records, sum(matched) as matched from segment"
+        " where segment_id in %s",
+        (list(segment_ids),),
+    ).values()
+    return int(records or 0), int(lines or 0)
+
+
 def minutes_of(tx: Transaction, pipeline: str, segment_ids: Sequence[int]) -> Minutes:
     """How many minutes the segments have counted lines for, the first and the last one."""
     if not segment_ids:

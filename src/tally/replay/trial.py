@@ -1,0 +1,84 @@
+"""Today's rules on a sample of what a replay would read, beside what is counted of it now."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+from tally.aggregates.judgement import judge
+from tally.context import Context
+from tally.errors import TallyError
+from tally.ledger.results import counted_in
+from tally.lines.reading import Record
+from tally.model import TopicPartition
+from tally.replay.preview import Preview, Read
+
+SAMPLE: Final = 2_000
+"""Records that are looked at, about."""
+_PLACES: Final = 3
+"""Places of each partition that are looked at."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """What today's rules count of a sample, and what is counted of all of it."""
+
+    sampled: int
+    """Records of the sample."""
+    found: int
+    """Lines of it that today's rules count."""
+    records: int
+    """Records that the replaced segments have read, or the offsets of ranges that were never
+    counted."""
+    counted: int
+    """Lines that these segments have counted."""
+
+    @property
+    def expected(self) -> int:
+        """Lines that the replay is expected to count: the share of the sample of all records."""
+        return round(self.records * self.found / self.sampled)
+
+    def __str__(self) -> str:
+        """The counts before and after."""
+        return (
+            f"{self.counted:,} lines now, about {self.expected:,} after: today's rules count "
+            f"{self.found / self.sampled:.1%} of a sample of {self.sampled:,} records"
+        )
+
+    @classmethod
+    def of(cls, ctx: Context, preview: Preview) -> Self | None:
+        """Try today's rules; None where nothing would be read, or Kafka gave no record in time."""
+        pipeline = ctx.settings.pipeline(preview.pipeline)
+        replaced = [n for batch in preview.batches for piece in batch for n in piece.replaces]
+        records = _sample(ctx, preview.read, read_committed=pipeline.reads_committed)
+        if not records:
+            return None
+        with ctx.database.transaction(read_only=True) as tx:
+            read, counted = counted_in(tx, replaced) if replaced else (0, 0)
+        return cls(
+            sampled=len(records),
+            found=sum(judge(pipeline, where, record).is_counted for where, record in records),
+            records=read + preview.never_counted,
+            counted=counted,
+        )
+
+
+def _sample(
+    ctx: Context, read: Sequence[Read], *, read_committed: bool
+) -> list[tuple[TopicPartition, Record]]:
+    """Records at some places of each partition, as far as Kafka gives them in time."""
+    each = max(1, SAMPLE // (_PLACES * max(1, len(read))))
+    found: dict[tuple[TopicPartition, int], Record] = {}
+    spans = {one.range.partition: one.range for one in read[: SAMPLE // _PLACES]}
+    for place in range(_PLACES):
+        starts = {
+            where: max(r.from_offset, r.from_offset + r.offsets * (2 * place + 1) // 6 - each // 2)
+            for where, r in spans.items()
+        }
+        try:
+            records = ctx.kafka.records_at(starts, records_max=each, read_committed=read_committed)
+        except TallyError:  # the preview itself says what Kafka does not answer
+            return []
+        for where, some in records.items():
+            within = (one for one in some if one.offset < spans[where].until_offset)
+            found |= {(where, one.offset): one for one in within}
+    return [(where, record) for (where, _), record in found.items()]
