@@ -578,3 +578,23 @@ def test_an_audit_is_shown_with_its_violations(world: World, run_dag: RunDag, pa
     assert "2017-07-30 14:09" in violation["where"]
     assert violation["detail"] == "the table says 4, segments add up to 3"
     assert [row["holds"] for row in pages.table("audit", "audits")] == [False, True]
+
+
+def test_lines_are_for_those_who_have_a_right_to_them(
+    world: World, viewer: "TestClient", client: "TestClient"
+) -> None:
+    """Who may only view sees counts, and no bytes of a record."""
+    count(world, {"2017-07-30 14:09": 3}, dead_letters=["secret"])
+    base = f"/tally/pipelines/{world.name}/"
+    paths = ("lines?at=2017-07-30T14:09", f"record?partition={world.topic}/0&offset=0")
+    for path in paths:
+        text = text_of(viewer, base + path, 403)
+        assert "You may see counts, but not the lines" in text
+    assert "data-src" not in text_of(viewer, f"{base}minute?at=2017-07-30T14:09")
+    log_in(client, role="op")
+    world.produce(["a line of Kafka's"])
+    text = text_of(client, base + paths[0])
+    assert "0 lines found, 3 counted" in text
+    assert "a line of Kafka&#39;s" in text_of(client, base + paths[1])
+    none = f"record?partition={world.topic}/0&offset=9"
+    assert "Kafka has no record at" in text_of(client, base + none)

@@ -1,6 +1,8 @@
 """Reading dead letters: records that could not be understood."""
 
 import base64
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Self
@@ -14,6 +16,10 @@ from tally.ledger.dead_letters import ALL, Among
 from tally.ledger.positions import is_known_partition
 from tally.model import TopicPartition
 from tally.views import view_of
+
+_NUMBERS: Final = re.compile(r"[0-9a-fA-F]{8,}|\d+")
+SHAPE_CHARS: Final = 80
+"""How much of two texts is compared."""
 
 SKIP_MAX: Final = 10_000
 """How many dead letters can be left out at the beginning of a list."""
@@ -169,6 +175,48 @@ def dead_letters(
             limit=limit,
         )
     return DeadLettersView(pipeline=pipeline, dead_letters=tuple(map(DeadLetterView.of, found)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alike:
+    """Dead letters with the same reason whose texts differ in numbers alone."""
+
+    reason: str
+    """What is wrong with them."""
+    number: int
+    """How many there are."""
+    first_seen: str | None
+    """The earliest of their minutes."""
+    last_seen: str | None
+    """The latest of their minutes."""
+    example: DeadLetterView
+    """The newest of them."""
+
+
+def alike(letters: Sequence[DeadLetterView]) -> list[Alike]:
+    """Dead letters grouped by reason and likeness, the largest group first.
+
+    Args:
+        letters: Some of them, those of the newest segment first.
+    """
+    groups: dict[tuple[str, str], list[DeadLetterView]] = {}
+    for letter in letters:
+        shape = _NUMBERS.sub("#", letter.value or "")[:SHAPE_CHARS]
+        groups.setdefault((letter.reason, shape), []).append(letter)
+    found = []
+    for (reason, _), some in groups.items():
+        minutes = [one.log_time[:16] for one in some if one.log_time is not None]
+        first, last = min(minutes, default=None), max(minutes, default=None)
+        found.append(
+            Alike(
+                reason=reason,
+                number=len(some),
+                first_seen=first,
+                last_seen=last,
+                example=some[0],
+            )
+        )
+    return sorted(found, key=lambda one: -one.number)
 
 
 def reasons(ctx: Context, pipeline: str, among: Among = ALL) -> ReasonsView:

@@ -19,7 +19,16 @@ from fastapi.staticfiles import StaticFiles
 from tally import errors
 from tally.airflow.connections import connected_settings
 from tally.airflow.console import line_pages, metrics, pages, steering_pages
-from tally.airflow.console.access import OF_DAG, OF_RUN, READ, SIGNED_IN, TRIGGER, UNPAUSE, may
+from tally.airflow.console.access import (
+    OF_DAG,
+    OF_RUN,
+    READ,
+    READ_LINES,
+    SIGNED_IN,
+    TRIGGER,
+    UNPAUSE,
+    may,
+)
 from tally.airflow.console.drawing import RequestLimit, draw, export
 from tally.airflow.console.page import Asked, Page, Query
 from tally.context import console_context
@@ -156,6 +165,7 @@ def _frame(request: Request, user: Any, pipeline: str) -> dict[str, Any]:
         "query": Query(request.query_params),
         "may_trigger": partial(may, user, TRIGGER),
         "may_unpause": partial(may, user, UNPAUSE),
+        "may_read_lines": partial(may, user, READ_LINES),
     }
 
 

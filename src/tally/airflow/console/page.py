@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
 from fastapi import status
 
@@ -132,7 +133,8 @@ class Table:
     records: InitVar[Iterable[Any]]
     """What the rows are of."""
     links: Mapping[str, str] = field(default_factory=dict, kw_only=True)
-    """By column: the address behind its cells, with ``{}`` for the cell."""
+    """By column: the address behind its cells, with ``{}`` for the cell, and ``{name}`` for that of
+    another column."""
     empty: str = field(default="none", kw_only=True)
     """What is shown instead of no rows."""
 
@@ -141,6 +143,14 @@ class Table:
         self.rows: list[Mapping[str, Cell]] = [
             {column.key: column.value(one) for column in self.columns} for one in records
         ]
+
+    def link(self, column: Column, row: Mapping[str, Cell]) -> str:
+        """The address behind a cell; empty for none."""
+        cell = row[column.key]
+        if column.key not in self.links or cell is None:
+            return ""
+        quoted = {key: quote(str(value)) for key, value in row.items()}
+        return self.links[column.key].format(quote(str(cell)), **quoted)
 
     @property
     def shown(self) -> Sequence[Mapping[str, Cell]]:

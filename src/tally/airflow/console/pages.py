@@ -22,7 +22,13 @@ from tally.model import BatchKind, BatchState
 from tally.reading import columns
 from tally.reading.batches import BatchView, batch, batches
 from tally.reading.columns import Column
-from tally.reading.dead_letters import ReasonsView, dead_letters, read_partition, reasons
+from tally.reading.dead_letters import (
+    ReasonsView,
+    alike,
+    dead_letters,
+    read_partition,
+    reasons,
+)
 from tally.reading.minutes import MINUTE, MinutesView, last_hour, minute, minutes
 from tally.status.overview import overview
 from tally.status.state import PartitionStatus
@@ -35,6 +41,7 @@ STRIPS_MAX: Final = 1_000
 """Partitions of which a page shows strips; the table has all."""
 
 TO_BATCH: Final = {"batch_id": "batches/{}"}
+TO_RECORD: Final = "record?partition={partition}&offset={}"
 
 BARS: Final = (
     Column("minute", "from", of=attrgetter("first_minute")),
@@ -52,6 +59,15 @@ PARTS: Final = (
         "counted by",
         of=lambda part: "a replay" if part.kind is BatchKind.REPLAY else "a minute batch",
     ),
+)
+KINDS: Final = (
+    Column("number", "dead letters"),
+    Column("reason", "reason"),
+    Column("first_seen", "first seen"),
+    Column("last_seen", "last seen"),
+    Column("partition", "partition", of=lambda kind: str(kind.example.partition)),
+    Column("offset", "newest", of=lambda kind: kind.example.offset),
+    Column("value", "its text", of=lambda kind: kind.example.value, is_raw=True),
 )
 REASONS: Final = (
     Column("reason", "reason", of=itemgetter(0)),
@@ -252,15 +268,16 @@ def dead_letters_page(asked: Asked) -> Page:
         minute=query.moment("minute"),
     )
     skip, limit = query.number("skip") or 0, query.limit()
-    found = dead_letters(
+    read = dead_letters(
         asked.ctx,
         asked.pipeline,
         among,
         reason=query.one_of("reason", MalformedReason),
         text=query.get("text"),
         skip=skip,
-        limit=limit,
+        limit=ROWS_MAX,
     ).dead_letters
+    found = read[:limit]
     totals = reasons(asked.ctx, asked.pipeline, among)
     values = {
         "letters": found,
@@ -270,13 +287,16 @@ def dead_letters_page(asked: Asked) -> Page:
         "batches": sorted({letter.batch_id for letter in found}),
     }
     if among.minute is not None:  # no totals are kept by minute
-        counted = Counter(letter.reason for letter in found)
+        counted = Counter(letter.reason for letter in read)
         totals = ReasonsView(totals=dict(counted.most_common()), is_of_latest=False)
     others = urlencode({key: query[key] for key in query if key not in {"reason", "skip"}})
     to_reason = {"reason": f"dead-letters?{others}&reason={{}}"}
     not_understood = "Records that could not be understood"
+    kinds = f"The latest {len(read):,}, by likeness: their texts differ in numbers alone"
+    links = {**TO_BATCH, "offset": TO_RECORD}
     tables = (
         Table("reasons", "By reason", REASONS, totals.totals.items(), links=to_reason),
-        Table("dead_letters", not_understood, columns.DEAD_LETTER, found, links=TO_BATCH),
+        Table("kinds", kinds, KINDS, alike(read), links={"offset": TO_RECORD}),
+        Table("dead_letters", not_understood, columns.DEAD_LETTER, found, links=links),
     )
     return Page("Dead letters", values, tables)
