@@ -1,6 +1,7 @@
 """The style, the templates and the limit of the console, without a browser."""
 
 import csv
+import hashlib
 import io
 import re
 import threading
@@ -19,7 +20,15 @@ from tally.reading.columns import Column
 
 CONSOLE = files("tally.airflow.console")
 STYLE = CONSOLE.joinpath("static/console.css").read_text(encoding="utf-8")
-SCRIPT = CONSOLE.joinpath("static/console.js").read_text(encoding="utf-8")
+SCRIPT = "".join(
+    CONSOLE.joinpath("static", name).read_text(encoding="utf-8")
+    for name in ("console.js", "chart.js")
+)
+PUBLISHED = {
+    "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+}
+"""SHA-256 of the files of uPlot 1.6.32, as its package on npm has them."""
 TEMPLATES = {
     path.name: path.read_text(encoding="utf-8") for path in CONSOLE.joinpath("templates").iterdir()
 }
@@ -79,6 +88,24 @@ def test_a_template_trusts_no_value_and_only_tables_scroll() -> None:
     base = TEMPLATES["base.html"]
     assert base.count("<main>") == 1
     assert 'content="width=device-width' in base
+
+
+def test_the_charts_library_is_as_it_was_published() -> None:
+    """With its licence beside it, and without what the content security policy forbids."""
+    folder = CONSOLE.joinpath("static/uplot")
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert {name: hashlib.sha256(files[name]).hexdigest() for name in PUBLISHED} == PUBLISHED
+    assert files.keys() == PUBLISHED.keys() | {"LICENSE"}
+    assert b"MIT License" in files["LICENSE"]
+    assert not re.search(rb"innerHTML|\beval\(|Function\(", files["uPlot.iife.min.js"])
+
+
+def test_a_sparkline_fits_its_drawing() -> None:
+    """Whatever the numbers; a share that is not nothing never reads as nothing."""
+    assert drawing.spark_points([0, 5, 10]) == "0.0,26.0 50.0,14.0 100.0,2.0"
+    for values in ([], [7], [0, 0]):
+        assert drawing.spark_points(values) == "0.0,26.0 100.0,26.0"
+    assert list(map(drawing.share_text, (0, 0.0001, 0.5))) == ["0 %", "< 0.1 %", "50.0 %"]
 
 
 def table(*rows: dict[str, Any]) -> Table:
