@@ -5,6 +5,7 @@ from uuid import uuid4
 
 import pytest
 
+from tally.errors import SchemaError
 from tally.ledger.progress import Progress, progress_of, see
 from tally.maintenance.prune import prune
 from tally.model import TopicPartition
@@ -238,3 +239,15 @@ def test_prune_forgets_when_old_minutes_became_complete(world: World) -> None:
     assert world.rows(row) == [known]
     prune(world.context(), world.name, timedelta())
     assert world.rows(row) == [{"state": "complete", "complete_at": None}]
+
+
+def test_a_table_with_the_name_of_the_view_is_left_alone(world: World) -> None:
+    """And the migration says so, instead of taking it for the view."""
+    name = f"{world.name}_minutes"
+    world.execute(f"drop view `{name}`")
+    world.execute(f"create table `{name}` (log_time datetime)")
+    with pytest.raises(SchemaError, match=f"{name} is there, and is not the view"):
+        world.migrate()
+    world.execute(f"drop table `{name}`")
+    assert world.migrate() == [f"view {name}"]
+    assert world.migrate() == []

@@ -41,6 +41,11 @@ _RESULT: Final = """
 """
 
 
+_MINUTES_COLUMNS: Final = [
+    *("log_time", "log_count", "state", "complete_at", "amended_at", "amended_by")
+]
+
+
 def create_result_table(database: Database, table: str) -> None:
     """Create a result table, without labels."""
     with database.transaction() as tx:
@@ -60,6 +65,24 @@ def create_minutes_view(database: Database, pipeline: Pipeline) -> None:
         query = minutes_query(own, pipeline.name)
         tx.execute(
             f"create or replace sql security invoker view `{minutes_view(pipeline)}` as {query}"
+        )
+
+
+def check_minutes_view(database: Database, pipeline: Pipeline) -> None:
+    """Raise SchemaError where something else has the name of the view of the minutes."""
+    name = minutes_view(pipeline)
+    with database.transaction(read_only=True) as tx:
+        columns = tx.scalars(
+            "select c.column_name as name from information_schema.columns c"
+            " join information_schema.tables t using (table_schema, table_name)"
+            " where t.table_schema = database() and t.table_name = %s and t.table_type = 'VIEW'"
+            " order by c.ordinal_position",
+            (name,),
+        )
+    if columns != _MINUTES_COLUMNS:
+        raise SchemaError(
+            f"{name} is there, and is not the view of the minutes of {pipeline.table}",
+            next_step=f"rename {name}, or count into another table; then: tally migrate",
         )
 
 

@@ -109,6 +109,8 @@ def _steps(
     view = table_changes.minutes_view(pipeline)
     if view is not None and view not in there:
         yield f"view {view}", partial(table_changes.create_minutes_view, database, pipeline)
+    elif view is not None:
+        table_changes.check_minutes_view(database, pipeline)
     with suppress(*unknown):
         if table := table_changes.lacks_index(database, pipeline):
             index = f"index {table_changes.MINUTE_INDEX} of {table}"

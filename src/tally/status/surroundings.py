@@ -6,8 +6,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -30,6 +30,13 @@ _ASK: Final = """
 import json, sys
 from airflow.exceptions import AirflowNotFoundException
 from airflow.models import Connection
+import pkgutil
+unusable = {}
+for name in sys.argv[2].split():
+    try:
+        pkgutil.resolve_name(name)
+    except Exception as error:
+        unusable[name] = str(error)
 types = {}
 for name in sys.argv[1].split():
     try:
@@ -43,14 +50,15 @@ try:
     from airflow.utils.session import create_session
     with create_session() as session:
         dags = session.query(DagModel.dag_id, DagModel.is_paused).filter(
-            DagModel.dag_id.in_(sys.argv[2:]), ~DagModel.is_stale
+            DagModel.dag_id.in_(sys.argv[3:]), ~DagModel.is_stale
         )
         paused = {dag_id: is_paused for dag_id, is_paused in dags}
         job = most_recent_job("SchedulerJob", session=session)
         alive = job is not None and job.is_alive()
 except Exception:  # connections may come from the environment, where no database is reachable
     pass
-print("\\n" + json.dumps({"types": types, "paused": paused, "scheduler_alive": alive}))
+found = {"types": types, "paused": paused, "scheduler_alive": alive, "unusable": unusable}
+print("\\n" + json.dumps(found))
 """
 
 
@@ -67,6 +75,8 @@ class Surroundings:
     """Whether a DAG is paused, by id, of those that Airflow knows; None without its database."""
     scheduler_alive: bool | None = None
     """Whether a scheduler has sent a heartbeat lately; None without Airflow's database."""
+    unusable: Mapping[str, str] = field(default_factory=dict)
+    """Notifiers that are configured and cannot be imported there, and why."""
 
 
 UNKNOWN: Final = Surroundings()
@@ -83,7 +93,7 @@ def look_around(settings: Settings, airflow: Mapping[str, str] | None = None) ->
     """
     found = UNKNOWN
     if airflow is not None and is_configured({**os.environ, **airflow}):
-        found = ask_airflow(airflow, sorted(settings.pipelines))
+        found = ask_airflow(airflow, settings)
     return replace(found, engine_error=engine_error(settings.spark))
 
 
@@ -118,16 +128,18 @@ def is_configured(environ: Mapping[str, str]) -> bool:
     return bool(home) or (Path.home() / "airflow" / "airflow.cfg").is_file()
 
 
-def ask_airflow(environ: Mapping[str, str], pipelines: Sequence[str]) -> Surroundings:
+def ask_airflow(environ: Mapping[str, str], settings: Settings) -> Surroundings:
     """Ask the Airflow that is configured here; nothing is known when it does not answer.
 
     Args:
         environ: Environment variables that say which Airflow it is, besides this process's.
-        pipelines: The pipelines; the DAG of each has its name.
+        settings: The pipelines; the DAG of each has its name.
     """
+    notifiers = {of["class"] for one in settings.pipelines.values() for of in one.notifiers}
+    words = (" ".join(CONNECTIONS), " ".join(sorted(notifiers)), *sorted(settings.pipelines))
     try:
         answer = subprocess.run(
-            [sys.executable, "-c", _ASK, " ".join(CONNECTIONS), *pipelines],
+            [sys.executable, "-c", _ASK, *words],
             capture_output=True,
             text=True,
             timeout=AIRFLOW_PATIENCE_S,

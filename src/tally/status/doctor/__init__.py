@@ -63,7 +63,7 @@ def _examine_all(
     yield from machine.check_engine(settings)
     around = UNKNOWN
     if is_configured({**os.environ, **airflow}):
-        around = ask_airflow(airflow, pipelines)
+        around = ask_airflow(airflow, settings)
         yield from machine.check_airflow(around, pipelines)
     else:
         yield machine.no_airflow()

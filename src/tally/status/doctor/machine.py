@@ -182,6 +182,12 @@ def check_airflow(answer: Surroundings, pipelines: Sequence[str]) -> Iterator[Di
         f"it knows {', '.join(pipelines)}",
         warn,
     )
+    for name, why in answer.unusable.items():
+        yield warn(
+            "airflow.notifiers",
+            f"alerts cannot be sent by {name}: {why}",
+            "install its provider where Airflow runs, or correct notifiers of the pipeline",
+        )
 
 
 def no_airflow() -> Diagnosis:
