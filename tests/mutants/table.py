@@ -45,6 +45,8 @@ REPLAY: Final = "tests/minute/test_replay.py"
 COMPLETE: Final = "tests/minute/test_complete.py"
 ALERTS: Final = "tests/minute/test_alerts.py"
 HOURS: Final = "tests/airflow/test_hours.py"
+LINES: Final = "tests/minute/test_lines.py"
+CONSOLE: Final = "tests/airflow/test_console.py"
 CONCURRENCY: Final = "tests/minute/test_concurrency.py"
 REPLAY_DAG: Final = "tests/airflow/test_replay_dag.py"
 LOSSES_DAG: Final = "tests/airflow/test_losses_dag.py"
@@ -649,6 +651,42 @@ MUTANTS: Final = (
         before=" and changed_at = %s",
         after=" and %s is not null",
         tests=(f"{ALERTS}::test_what_has_changed_since_is_not_noted_as_notified",),
+    ),
+    # --- showing what is behind a count
+    Mutant(
+        guard="records of a topic that was created again prove no count",
+        where="tally.reading.lines:_Search",
+        before=" or topic.topic_id != part.topic_id or",
+        after=" or",
+        tests=(f"{LINES}::test_what_kafka_no_longer_has_is_said",),
+    ),
+    Mutant(
+        guard="lines that were not all read contradict no count",
+        where="tally.reading.lines:lines",
+        before="Verdict.UNKNOWN if search.doubts and not is_more else Verdict.DIFFERENT",
+        after="Verdict.DIFFERENT",
+        tests=(f"{LINES}::test_not_more_is_read_than_was_asked_for",),
+    ),
+    Mutant(
+        guard="lines are for those who have a right to them",
+        where="tally.airflow.console.line_pages:lines_page",
+        before="if not may(asked.user, READ_LINES, asked.pipeline):",
+        after="if False:",
+        tests=(f"{CONSOLE}::test_lines_are_for_those_who_have_a_right_to_them",),
+    ),
+    Mutant(
+        guard="the right to one pipeline abandons no batch of another",
+        where="tally.airflow.settling:_abandon",
+        before="if batch.pipeline != pipeline:",
+        after="if False:",
+        tests=(f"{LOSSES_DAG}::test_an_open_batch_is_abandoned",),
+    ),
+    Mutant(
+        guard="a table of others is not taken for the view of the minutes",
+        where="tally.ledger.table_changes:check_minutes_view",
+        before="if columns != _MINUTES_COLUMNS:",
+        after="if False:",
+        tests=(f"{COMPLETE}::test_a_table_with_the_name_of_the_view_is_left_alone",),
     ),
     # --- replaying
     Mutant(

@@ -1,5 +1,6 @@
 """Each check of `tally doctor`: when it is well, and when it is not."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,9 @@ def test_airflow_needs_a_scheduler_the_dags_and_a_connection_to_spark() -> None:
     runs = Surroundings(types=spark, paused={"first": True}, scheduler_alive=True)
     stands = Surroundings(types={}, paused={}, scheduler_alive=False)
     unknown = Surroundings(types={}, paused=None, scheduler_alive=None)
+    silent = replace(runs, unusable={"no.such.Notifier": "No module named 'no'"})
+    (told,) = [d for d in machine.check_airflow(silent, ["first"]) if "notifiers" in d.check]
+    assert (sound(told), "no.such.Notifier" in told.detail) == (WARN, True)
     checks = ("connections", "tally_spark", "scheduler", "dags")
     for answer, healths in (
         (UNKNOWN, (WARN, None, None, None)),
