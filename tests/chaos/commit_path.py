@@ -89,6 +89,10 @@ class CommitPathReport:
     """How many sequences of actions the traces have, by the actions' names and answers."""
     hard_cases: dict[str, int] = field(default_factory=dict)
     """How often each of the model's hard cases was in a trace."""
+    complete_minutes: int = 0
+    """Minutes with lines that were complete in a trace; each change of one was checked."""
+    amended_minutes: int = 0
+    """Those of them that changed afterwards."""
     commits: int = 0
     commits_under_fault: int = 0
     """Commits between a fault and the end of its operation."""
@@ -255,6 +259,9 @@ class Campaign:
             met.mismatches.append(f"seed {self.seed}, round {met.sums['rounds']}: {story}")
             self.say(f"MISMATCH {met.mismatches[-1]}")
         met.sums.update(commits=self.oracle.commits, actions=len(trace))
+        facts = self.pipeline.recorder.model.facts
+        complete = {key[0] for key in facts.result if key[0] < facts.complete} | {*facts.amended}
+        met.sums.update(complete_minutes=len(complete), amended_minutes=len(facts.amended))
         met.cases.update(self.pipeline.recorder.model.cases)
         names = " ".join(f"{action.name}:{action.answer}" for action in trace)
         met.traces[blake2b(names.encode(), digest_size=8).digest()] += 1

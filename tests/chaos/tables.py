@@ -64,6 +64,8 @@ def of_traces(report: Report) -> Iterator[str]:
     """What the traces of a campaign have, and how long they took."""
     rows = [["traces", report["traces"]], ["actions in them", report["actions"]]]
     rows += [["actions of the shortest", report["shortest"]]]
+    rows += [["minutes that were complete", report["complete_minutes"]]]
+    rows += [["of these changed afterwards, and amended", report["amended_minutes"]]]
     rows += [["different sequences of actions", report["different"]], *report["hard_cases"].items()]
     yield from _table(("in the traces", "came"), rows)
     yield f"{report['traces'] / report['seconds']:.1f} traces a second."
