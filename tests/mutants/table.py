@@ -677,14 +677,14 @@ MUTANTS: Final = (
     Mutant(
         guard="the right to one pipeline abandons no batch of another",
         where="tally.airflow.settling:_abandon",
-        before="if batch.pipeline != pipeline:",
-        after="if False:",
+        before="batch(ctx, batch_id, pipeline=pipeline)",
+        after="batch(ctx, batch_id)",
         tests=(f"{LOSSES_DAG}::test_an_open_batch_is_abandoned",),
     ),
     Mutant(
         guard="a table of others is not taken for the view of the minutes",
         where="tally.ledger.table_changes:check_minutes_view",
-        before="if columns != _MINUTES_COLUMNS:",
+        before="if columns not in ([], _MINUTES_COLUMNS):",
         after="if False:",
         tests=(f"{COMPLETE}::test_a_table_with_the_name_of_the_view_is_left_alone",),
     ),

@@ -33,7 +33,8 @@ def settle_other(
         What was done, in a sentence.
 
     Raises:
-        UsageError: It is no longer as it was shown, or of another pipeline.
+        UsageError: It is no longer as it was shown.
+        UnknownBatchError: The pipeline has no such batch.
         FencedError: Somebody else has abandoned the batch.
     """
     if decision == ADOPT:
@@ -54,8 +55,7 @@ def adoption_as_seen(shown: "AdoptionView") -> dict[str, Any]:
 
 def _adopt(ctx: "Context", pipeline: str, seen: Mapping[str, Any], reason: str) -> str:
     from tally.ledger.decisions import AdoptionView, starts_of
-    from tally.ledger.positions import known_topics
-    from tally.maintenance.decisions import adopt
+    from tally.maintenance.decisions import adopt, is_followed
 
     shown = AdoptionView(
         pipeline=pipeline,
@@ -69,28 +69,18 @@ def _adopt(ctx: "Context", pipeline: str, seen: Mapping[str, Any], reason: str) 
         adopt(ctx, shown, reason=reason)
     except UsageError:
         # An earlier try may have adopted it, with a COMMIT that was not answered.
-        with ctx.database.transaction(read_only=True) as tx:
-            known = known_topics(tx, pipeline).get(shown.topic)
-        if known is None or (known.topic_id, known.cluster_id) != (
-            shown.topic_id,
-            shown.cluster_id,
-        ):
+        if not is_followed(ctx, shown):
             raise
     return f"{shown.topic} is followed under its id {shown.topic_id}, by {ctx.requester.name}"
 
 
 def _abandon(ctx: "Context", pipeline: str, batch_id: int, reason: str) -> str:
-    from tally.ledger.records import batch_record
     from tally.maintenance.decisions import abandon
+    from tally.reading.batches import batch
 
     by = ctx.requester.name
-    with ctx.database.transaction(read_only=True) as tx:
-        batch = batch_record(tx, batch_id)
-    if batch.pipeline != pipeline:
-        raise UsageError(
-            f"batch {batch_id} is not of {pipeline}", next_step=f"tally batches {pipeline}"
-        )
+    seen = batch(ctx, batch_id, pipeline=pipeline)
     # An earlier try may have abandoned it, with a COMMIT that was not answered.
-    if (batch.abandoned_by, batch.reason) != (by, reason):
+    if (seen.abandoned_by, seen.reason) != (by, reason):
         abandon(ctx, batch_id, reason=reason)
     return f"batch {batch_id} was abandoned by {by}; the next plan reads its offsets again"

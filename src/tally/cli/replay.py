@@ -282,7 +282,7 @@ def summary(replay: use_case.ReplayOutcome, done: list[Ran]) -> list[str]:
     return [stands + read, replay.changed]
 
 
-def show_preview(out: Output, preview: Preview, trial: Trial | None) -> None:
+def show_preview(out: Output, preview: Preview, trial: Trial | None = None) -> None:
     """Write the preview to stdout: what is read per partition, then the totals."""
     out.line(f"{preview.pipeline}: {preview.request}")
     if refusals := preview.refusals:

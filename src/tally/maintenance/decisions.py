@@ -6,7 +6,7 @@ from tally.context import Context, Transaction
 from tally.errors import MissingTopicError, UsageError
 from tally.ledger import batches, decisions, replays
 from tally.ledger.decisions import AdoptionView, LossRecord, LostView, StartView, starts_of
-from tally.ledger.positions import lock_pipeline
+from tally.ledger.positions import known_topics, lock_pipeline
 from tally.ledger.replays import ReplayRecord
 from tally.model import BatchKind, OffsetRange
 from tally.planning.blocks import create_topic
@@ -130,6 +130,16 @@ def adoption_of(ctx: Context, name: str, topic: str, *, start: str = "earliest")
         cluster_id=kafka.cluster_id,
         start=start,
         partitions=starts_of({where.partition: offset for where, offset in starts.items()}),
+    )
+
+
+def is_followed(ctx: Context, shown: AdoptionView) -> bool:
+    """Whether the ledger follows this generation of the topic."""
+    with ctx.database.transaction(read_only=True) as tx:
+        known = known_topics(tx, shown.pipeline).get(shown.topic)
+    return known is not None and (known.topic_id, known.cluster_id) == (
+        shown.topic_id,
+        shown.cluster_id,
     )
 
 
