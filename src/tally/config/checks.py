@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 from tally.config import names
 from tally.config.pipeline import KEEPS_LINES, Pipeline
@@ -142,8 +142,50 @@ def _about_patience(
             )
 
 
-def mistaken_names(pipeline: Pipeline, pipelines: Mapping[str, Pipeline]) -> list[str]:
-    """What is wrong with the names of a pipeline and of its table, beside those before it."""
+class Taken(NamedTuple):
+    """What one pipeline has, and no other may."""
+
+    table: str
+    """Its result table."""
+    procedure: str | None
+    """The procedure that writes its lines."""
+    folder: str | None
+    """The folder of its files, with a slash at its end."""
+    relations: frozenset[str]
+    """Its table and its views."""
+
+    @classmethod
+    def by(cls, pipeline: Pipeline) -> Self:
+        """What a pipeline has."""
+        table = pipeline.table
+        relations = {table, pipeline.rows_view, table + names.MINUTES_SUFFIX}
+        folder = f"{pipeline.files_url}/" if pipeline.files_url else None
+        return cls(table, pipeline.procedure, folder, frozenset(filter(None, relations)))
+
+    def shared(self, other: Self) -> str:
+        """What two pipelines have in common; '' for nothing."""
+        if self.table == other.table:
+            return f"result_table {self.table}"
+        if self.procedure is not None and self.procedure == other.procedure:
+            return f"row_procedure {self.procedure}, which writes the lines of one"
+        if self.folder and other.folder:
+            outer, inner = sorted([self.folder, other.folder], key=len)
+            if inner.startswith(outer):
+                return f"folder {outer.rstrip('/')} in files_url"
+        same = self.relations & other.relations
+        return f"table or view {min(same)}" if same else ""
+
+
+def mistaken_names(
+    pipeline: Pipeline, pipelines: Mapping[str, Pipeline], taken: Mapping[str, Taken]
+) -> list[str]:
+    """What is wrong with the names of a pipeline and of its table.
+
+    Args:
+        pipeline: The pipeline.
+        pipelines: All of them.
+        taken: What those before it have, by name.
+    """
     name = pipeline.name
     if not names.MYSQL_NAME.fullmatch(name):
         wrong = "a pipeline's name is lower-case letters, digits and underscores"
@@ -158,26 +200,10 @@ def mistaken_names(pipeline: Pipeline, pipelines: Mapping[str, Pipeline]) -> lis
         return [f"pipelines.{name}: {error}"]
     for suffix, done in names.DAG_SUFFIXES.items():
         if (other := name.removesuffix(suffix)) != name and other in pipelines:
-            taken = f"Airflow's DAG of this name is the one in which {other} is {done}"
-            return [f"pipelines.{name}: {taken}: give the pipeline another name"]
-    for other, of_other in pipelines.items():
-        if other == name:
-            break
-        if shared := _shared(of_other, pipeline):
+            used = f"Airflow's DAG of this name is the one in which {other} is {done}"
+            return [f"pipelines.{name}: {used}: give the pipeline another name"]
+    own = Taken.by(pipeline)
+    for other, of_other in taken.items():
+        if shared := of_other.shared(own):
             return [f"pipelines {other} and {name} have the same {shared}"]
     return []
-
-
-def _shared(one: Pipeline, other: Pipeline) -> str:
-    """What two pipelines have in common and may not; '' for nothing."""
-    if one.table == other.table:
-        return f"result_table {one.table}"
-    if one.procedure is not None and one.procedure == other.procedure:
-        return f"row_procedure {one.procedure}, which writes the lines of one"
-    if one.files_url and other.files_url:
-        outer, inner = sorted([f"{one.files_url}/", f"{other.files_url}/"], key=len)
-        if inner.startswith(outer):
-            return f"folder {outer.rstrip('/')} in files_url"
-    own = ({p.table, p.rows_view, p.table + names.MINUTES_SUFFIX} - {None} for p in (one, other))
-    same = set.intersection(*own)
-    return f"table or view {min(map(str, same))}" if same else ""

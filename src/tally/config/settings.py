@@ -13,7 +13,7 @@ import pydantic
 from pydantic import BaseModel, PrivateAttr, SecretStr, ValidationError
 
 from tally.config import servers
-from tally.config.checks import mistaken_names, mistakes
+from tally.config.checks import Taken, mistaken_names, mistakes
 from tally.config.pipeline import Pipeline
 from tally.errors import ConfigError, UnknownPipelineError
 from tally.formatting import close_to
@@ -97,12 +97,15 @@ class Settings(servers.Section):
             settings = handler({**values, "pipelines": valid if pipelines else given})
         except ValidationError as error:
             sections = complaints(error, cls)
+        taken: dict[str, Taken] = {}
         known_servers = (settings.mysql, settings.kafka) if settings else None
         for name, (pipeline, wrong) in known.items():
-            sentences[name] += [] if wrong else mistaken_names(pipeline, valid)
+            sentences[name] += [] if wrong else mistaken_names(pipeline, valid, taken)
             sentences[name] += mistakes(pipeline, known_servers, wrong)
             if sentences[name]:
                 valid.pop(name, None)
+            else:
+                taken[name] = Taken.by(pipeline)
         if settings is None:
             raise InvalidSettingsError([*sections, *chain.from_iterable(sentences.values())])
         disabled = {name: tuple(of) for name, of in sentences.items() if of}

@@ -191,7 +191,7 @@ def check_listed(tx: Transaction, tables: Tables, pipeline: str) -> None:
     Raises:
         SchemaError: A table is missing, or this user has no right on it.
     """
-    there = tx.table_names()
+    there = tx.table_names({tables.result, tables.contributions, tables.folded})
     check_kept(there, (tables.contributions, tables.folded))
     if tables.result not in there:
         raise SchemaError(

@@ -113,12 +113,18 @@ class Transaction:
         with self._executed(statement, parameters, SSDictCursor) as cursor:
             yield from cursor.fetchall_unbuffered()
 
-    def table_names(self) -> set[str]:
-        """Names of the tables in the database that the user has a right on."""
+    def table_names(self, among: Iterable[str] = ()) -> set[str]:
+        """Names of the tables in the database that the user has a right on.
+
+        Args:
+            among: Only of these; of all when empty.
+        """
         statement = (
             "select table_name from information_schema.tables where table_schema = database()"
         )
-        return set(self.scalars(statement))
+        wanted = sorted(among)
+        of = " and table_name in %s" if wanted else ""
+        return set(self.scalars(statement + of, (wanted,) if wanted else ()))
 
     def keep_streams_open(self, seconds: int) -> None:
         """Let the server wait so long with rows of :meth:`stream` that are not taken yet."""
