@@ -282,6 +282,24 @@ def test_dead_letters_are_found_by_partition_and_text(tally: Call, world: World)
         tally("dead-letters", *words).ends(2, said)
 
 
+def test_the_lines_behind_a_count_prove_it(tally: Call, world: World) -> None:
+    """With exit code 1 where they do not; what is unprintable is escaped."""
+    batch = commit(world, *[LINE] * 3, f"{LINE}\x1b[31m", "what is this")
+    told = tally("lines", "2017-07-30 14:09", "--limit", "3").ends(0).stdout
+    assert "4 lines found, 4 counted" in told
+    assert told.count(LINE) == 3
+    for words in (("--batch", str(batch)), ("2017-07-30 14:09", "--partition", f"{world.topic}/0")):
+        found = tally("lines", *words, "--json").ends(0).document
+        assert (found["verdict"], found["found"], found["doubts"]) == ("equal", 4, [])
+        assert found["lines"][3]["value"] == f"{LINE}\\x1b[31m"
+    assert "0 lines found, 0 counted" in tally("lines", "2017-07-30 14:10").ends(0).stdout
+    tally("lines").ends(2, "lines of what?")
+    tally("lines", "2017-07-30 14:09", "--label", "level").ends(2, "is no label with its value")
+    tally("lines", "2017-07-30 14:09", "--label", "level=x").ends(2, "it has: none")
+    world.execute(f"update `{world.name}` set log_count = 5")
+    tally("lines", "2017-07-30 14:09").ends(1)
+
+
 def test_the_shell_completes_pipelines_topics_and_batches(
     tally: Call, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,7 +40,7 @@ COLOURS = {
 }
 TEXTS = ("ink", "quiet", "link", "ok", "warn", "fail")
 GROUNDS = ("ground", "raised")
-DRAWN = ("counted", "planned", "lost", "waiting", "replayed")
+DRAWN = ("counted", "planned", "lost", "waiting", "replayed", "lines", "lag", "read")
 TEXT_CONTRAST_MIN = 4.5
 """WCAG 2.2, 1.4.3: text of normal size."""
 DRAWN_CONTRAST_MIN = 3.0
@@ -63,6 +63,10 @@ def test_what_is_shown_can_be_read_in_light_and_dark() -> None:
     """Text on each background; bars and strips are drawn on the raised ground."""
     pairs = [(text, ground, TEXT_CONTRAST_MIN) for text in TEXTS for ground in GROUNDS]
     pairs += [(drawn, "raised", DRAWN_CONTRAST_MIN) for drawn in DRAWN]
+    chips = [(f"{state}-ground", state) for state in ("ok", "warn", "fail")]
+    pairs += [(text, ground, TEXT_CONTRAST_MIN) for ground, text in chips]
+    pairs += [("ink", ground, TEXT_CONTRAST_MIN) for ground, _ in chips]
+    pairs += [(text, "off-ground", TEXT_CONTRAST_MIN) for text in ("quiet", "ok", "warn", "fail")]
     for name, ground, least in pairs:
         for one, other in zip(COLOURS[name], COLOURS[ground], strict=True):
             assert contrast(one, other) >= least, (name, ground)
