@@ -18,6 +18,7 @@ from tally.context import console_context
 from tally.errors import StatementError
 from tally.mysql.connection import IDLE_MAX_S, ConnectionPool
 from tally.mysql.transactions import Database
+from tally.planning.blocks import BlockReason
 from tally.replay.run import ReplayOutcome, replay_outcome
 from tally.set_up.migrate import prepare
 from tests.airflow.conftest import log_in
@@ -598,3 +599,15 @@ def test_lines_are_for_those_who_have_a_right_to_them(
     assert "2017-07-30 14:09:00 ERROR a line</p>" in text_of(client, base + paths[1])
     none = f"record?partition={world.topic}/0&offset=9"
     assert "Kafka has no record at" in text_of(client, base + none)
+
+
+def test_the_runbook_is_beside_what_is_wrong(world: World, pages: Pages) -> None:
+    """Each reason for which something is not read has its entry."""
+    world.planned(["a line"])
+    lose(world, 1)
+    pages.shows("", 'runbook?entry=partitions-blocked">Runbook</a>')
+    for entry in (*BlockReason, "partitions-blocked", "kafka-unavailable"):
+        text = text_of(pages._client, f"/tally/runbook?entry={entry}")
+        assert len(text) > 1_500, entry
+    assert "has no entry" in text_of(pages._client, "/tally/runbook?entry=x", 400)
+    assert "has no entry" in text_of(pages._client, "/tally/runbook?entry=.*", 400)

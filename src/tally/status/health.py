@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from tally.aggregates.checks import find_format
 from tally.config.pipeline import Pipeline
@@ -65,6 +66,8 @@ class Problem:
     """What to do; null when nothing in particular can be done."""
     since: datetime | None = None
     """Since when it is known to be so; null where that is not kept."""
+    entry: str | None = None
+    """The entry of the runbook about it; null where that of its health says all."""
 
 
 def worst_of(healths: Iterable[Health]) -> Health:
@@ -73,12 +76,8 @@ def worst_of(healths: Iterable[Health]) -> Health:
     return next((h for h in (Health.FAIL, Health.UNKNOWN, Health.WARN) if h in found), Health.OK)
 
 
-def _fail(
-    reason: ProblemReason, detail: str, next_step: str | None, since: datetime | None = None
-) -> Problem:
-    return Problem(
-        reason=reason, health=Health.FAIL, detail=detail, next_step=next_step, since=since
-    )
+def _fail(reason: ProblemReason, detail: str, next_step: str | None, **more: Any) -> Problem:
+    return Problem(reason=reason, health=Health.FAIL, detail=detail, next_step=next_step, **more)
 
 
 def _warn(reason: ProblemReason, detail: str, next_step: str | None) -> Problem:
@@ -98,7 +97,7 @@ def problems_of(found: PipelineState) -> Iterator[Problem]:
         (ProblemReason.ENGINE_UNANSWERED, found.surroundings.engine_error),
     ):
         if error is not None:
-            yield _fail(reason, error.what, error.next_step)
+            yield _fail(reason, error.what, error.next_step, entry=error.code)
     yield from _waiting_for_a_decision(found)
     if found.unprepared is None:  # else that is why it waits
         yield from _late(found)
@@ -110,7 +109,13 @@ def _waiting_for_a_decision(found: PipelineState) -> Iterator[Problem]:
     lost = {str(loss.range.partition): loss.detected_at for loss in found.open_losses}
     for block in found.blocks:
         detail = f"{block.place} is not read: {block.detail}"
-        yield _fail(ProblemReason.BLOCKED, detail, block.next_step, lost.get(block.place))
+        yield _fail(
+            ProblemReason.BLOCKED,
+            detail,
+            block.next_step,
+            since=lost.get(block.place),
+            entry=str(block.reason),
+        )
     # A loss blocks its partition, but the blocks are known only when Kafka was asked.
     blocked = {block.place for block in found.blocks}
     for loss in found.open_losses:
@@ -120,7 +125,8 @@ def _waiting_for_a_decision(found: PipelineState) -> Iterator[Problem]:
                 ProblemReason.OPEN_LOSS,
                 f"{loss.range} was lost, which nobody has decided about",
                 f"tally losses accept {found.pipeline.name} --reason '…'",
-                loss.detected_at,
+                since=loss.detected_at,
+                entry="partitions-blocked",
             )
 
 

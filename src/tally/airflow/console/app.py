@@ -62,6 +62,7 @@ PAGES: Final[Mapping[str, tuple[str, Compose]]] = {
 ROUTES: Final[Mapping[str, tuple[list[Any], str, Compose]]] = {
     "/": (SIGNED_IN, "pipelines.html", pages.pipelines_page),
     "/summaries": (SIGNED_IN, "summaries.html", pages.pipelines_page),
+    "/runbook": (SIGNED_IN, "runbook.html", pages.runbook_page),
     **{f"/pipelines/{{dag_id}}/{path}": (OF_DAG, *page) for path, page in PAGES.items()},
 }
 

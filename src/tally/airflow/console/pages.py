@@ -1,5 +1,6 @@
 """The pages about how a pipeline is, and what the ledger holds of it."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,10 +16,12 @@ from fastapi.responses import JSONResponse, RedirectResponse
 from tally.airflow.console.drawing import HEADERS, minute_text
 from tally.airflow.console.page import ROWS, ROWS_MAX, Asked, Page, Table
 from tally.airflow.policies import REPLAY_SUFFIX
+from tally.errors import UsageError
 from tally.ledger.dead_letters import Among
 from tally.ledger.results import ResultRow
 from tally.lines.format import MalformedReason
 from tally.model import BatchKind, BatchState
+from tally.packaged import packaged
 from tally.reading import columns
 from tally.reading.batches import BatchView, batch, batches
 from tally.reading.columns import Column
@@ -85,6 +88,18 @@ def pipelines_page(asked: Asked) -> Page | Response:
     standings = Counter((one.standing, one.health) for one in found)
     values = {"summaries": found, "counted": counted, "standings": standings}
     return Page("Pipelines", {**values, "has_asked": asked.asks_kafka})
+
+
+def runbook_page(asked: Asked) -> Page:
+    """An entry of the runbook, as it travels with the package."""
+    entry = asked.query.get("entry", "")
+    text = packaged("docs/runbook.md", below="files").read_text(encoding="utf-8")
+    found = re.search(rf"(?ms)^(#+) {re.escape(entry)}$\n(.*?)(?=^#)", text) if entry else None
+    if found is None:
+        raise UsageError(
+            f"the runbook has no entry {entry!r}", next_step="docs/runbook.md has all of them"
+        )
+    return Page(f"Runbook: {entry}", {"text": found[2].strip()})
 
 
 def overview_page(asked: Asked) -> Page:
