@@ -22,6 +22,7 @@ from tally.errors import EXIT_FENCED, EXIT_OPERATOR, EXIT_RETRYABLE, StackError
 from tally.model import BatchKind
 from tests.chaos import attack
 from tests.chaos.checker import Findings, check, check_so_far
+from tests.chaos.completeness import CompleteMinutes, announced_wrong
 from tests.chaos.production import Produced, Production
 from tests.chaos.system import FIRST_PARTITIONS, PIPELINE, PROGRAMS, TOPIC, Companion, Setup, System
 
@@ -89,6 +90,12 @@ class Report:
     airflow_runs: dict[str, int] = field(default_factory=dict)
     memory_mib: dict[str, list[float]] = field(default_factory=dict)
     """By role: resident memory of its largest process in each quarter of the time."""
+    complete_minutes: int = 0
+    """Minutes of the result that are complete at the end."""
+    amended_minutes: int = 0
+    """Those of them that have changed since they were."""
+    announced: int = 0
+    """Events of Airflow's about complete hours and about changed ones."""
     lost: int = 0
     duplicated: int = 0
     """Lines, at the end or at any check."""
@@ -108,6 +115,7 @@ class Watch(Companion):
         """How many were last seen, by kind."""
         self.looks = 0
         self.findings = Findings()
+        self.complete = CompleteMinutes()
         self.falls: list[str] = []
         """Times at which the result or the dead letters had become fewer."""
         self.memory: dict[str, list[tuple[float, float]]] = {}
@@ -143,6 +151,7 @@ class Watch(Companion):
         for result in (self._system.result(more_than=1), self._system.kept_lines(more_than=1)):
             shared = self._production.so_far().shared
             self.findings.duplicated += check_so_far(result or {}, shared)
+        self.complete.look(self._system.minutes())
         self.looks += 1
         # A replay counts the same lines again here, so neither sum may ever fall.
         sums = self._system.sums()
@@ -177,6 +186,16 @@ class AirflowRuns(Companion):
         """Wait until no run is active; False if one does not end."""
         dags = (PIPELINE, f"{PIPELINE}{REPLAY_SUFFIX}")
         return _within(CALM_S, lambda: not any(map(self._is_active, dags)))
+
+    def announce_all(self) -> bool:
+        """Run the minute DAG until nothing is announced any more; False if that never comes."""
+        told = -1
+        while (now := len(self._system.announced())) > told:
+            told = now
+            self._trigger(PIPELINE, {})
+            if not self.wait_for_last():
+                return False
+        return True
 
     def states(self) -> Counter[str]:
         """The runs of all DAGs by state, and how often Airflow did not answer."""
@@ -283,6 +302,7 @@ def _run(system: System, orders: Orders, report: Report, say: Callable[[str], No
         if not watch.stop():
             report.problems.append("the result was no longer checked: the watch had ended")
         _conclude(system, produced, watch, report)
+        _conclude_minutes(system, watch, report)
         report.to_next_commit_s = _recovery(struck, watch.commits)
         for name, wait in report.to_next_commit_s.items():
             if wait["longest"] > CALM_S:
@@ -379,6 +399,8 @@ def _end_runs(runs: AirflowRuns, report: Report) -> None:
         report.problems.append("Airflow was no longer triggered: the thread had ended")
     if not runs.wait_for_last():
         report.problems.append(f"a run of Airflow has not ended after {CALM_S} s")
+    if not runs.announce_all():
+        report.problems.append(f"what is complete was not announced within {CALM_S} s")
     report.airflow_runs = dict(runs.states())
     if f"{PIPELINE} success" not in report.airflow_runs:
         report.problems.append("no run of Airflow's has succeeded")
@@ -458,6 +480,25 @@ def _conclude(system: System, produced: Produced, watch: Watch, report: Report) 
             for role, mib in report.memory_mib.items()
             if mib[3] > mib[1] * GROWTH_MAX > 0
         ]
+
+
+def _conclude_minutes(system: System, watch: Watch, report: Report) -> None:
+    """Check what was called complete, what of it was amended, and what Airflow was told."""
+    (row,) = system.rows(
+        f"select count(*) as n, count(amended_at) as amended from `{PIPELINE}_minutes`"
+        " where state <> 'open'"
+    )
+    report.complete_minutes, report.amended_minutes = row["n"], row["amended"]
+    watch.complete.look(system.minutes())
+    report.problems += watch.complete.broken
+    silent = system.silently_changed()
+    report.problems += [
+        f"{minute} was complete, has changed, and is not amended" for minute in silent
+    ]
+    if system.setup.with_airflow:
+        events = system.announced()
+        report.announced = len(events)
+        report.problems += announced_wrong(events, *system.hours())
 
 
 def _recovery(struck: list[tuple[str, float]], commits: list[float]) -> dict[str, dict[str, float]]:

@@ -1,7 +1,8 @@
 """Lines that carry their own number, so that each can be missed, or seen twice, by itself.
 
-Most ERROR lines have a minute of their own, made of partition and number: its count must be one.
-The others share the minute in which they were written, as the lines of real services do. What is
+Most ERROR lines have a minute of their own, made of partition and number: its count must be one. It
+is long ago, so that each of them changes a minute that is complete, as late lines do. The others
+share the minute in which they were written, as the lines of real services do. What is
 known here comes from the lines that were made and from Kafka's acknowledgements alone.
 """
 
@@ -19,10 +20,12 @@ from tally.model import TopicPartition
 from tally_local.demo.writer import LineWriter
 
 TICK_S = 0.1
-FIRST_YEAR = 2100
+FIRST_YEAR = 1900
+SHARED_YEAR = 2000
+"""Minutes from then on may be shared."""
 QUIET_YEAR = 1600
-YEARS = 100
-"""Years of own minutes for each partition: fifty million minutes."""
+YEARS = 12
+"""Years of own minutes for each of eight partitions: six million minutes."""
 
 
 class Kind(IntEnum):
@@ -43,7 +46,8 @@ def own_minute(partition: int, number: int) -> datetime:
 
 def owner_of(minute: datetime) -> tuple[int, int] | None:
     """Partition and number of the line that owns a minute; None if no line does."""
-    if minute.year < FIRST_YEAR or minute.second or minute.microsecond:
+    is_own = FIRST_YEAR <= minute.year < SHARED_YEAR
+    if not is_own or minute.second or minute.microsecond:
         return None
     partition = (minute.year - FIRST_YEAR) // YEARS
     return partition, int((minute - own_minute(partition, 0)) / timedelta(minutes=1))

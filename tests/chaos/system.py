@@ -39,6 +39,7 @@ from tally.set_up.migrate import migrate
 from tally_local.demo.airflow_api import AirflowApi
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
+from tests.chaos.production import SHARED_YEAR
 from tests.connect_server import ConnectServer, connect_server
 from tests.servers import PROJECT, TALLY
 
@@ -303,6 +304,40 @@ class System:
             " (select count(*) from dead_letter) as letters"
         )
         return int(row["counted"]), row["letters"]
+
+    def minutes(self) -> list[dict[str, Any]]:
+        """The minutes of the result that several lines may share and that are not open."""
+        return self.rows(
+            f"select log_time, log_count, amended_at from `{PIPELINE}_minutes`"
+            " where state <> 'open' and log_time >= %s",
+            (datetime(SHARED_YEAR, 1, 1),),  # noqa: DTZ001 - a line's time has no zone
+        )
+
+    def silently_changed(self) -> list[datetime]:
+        """The minutes of one line that was counted after they were complete, and not amended."""
+        rows = self.rows(
+            "select c.log_time from segment_count c join segment s using (segment_id)"
+            " join batch b using (batch_id) left join amendment a using (pipeline, log_time)"
+            " where c.log_time < %s and a.log_time is null group by c.log_time"
+            " having min(b.committed_at) > (select min(completed_at) from completion)",
+            (datetime(SHARED_YEAR, 1, 1),),  # noqa: DTZ001 - a line's time has no zone
+        )
+        return [row["log_time"] for row in rows]
+
+    def hours(self) -> tuple[dict[datetime, int], dict[datetime, datetime]]:
+        """The lines of each hour of the result, and when the complete ones were last amended."""
+        hour = "timestamp(date(log_time), maketime(hour(log_time), 0, 0)) as at"
+        lines = self.rows(f"select {hour}, sum(log_count) as n from `{PIPELINE}` group by at")
+        amended = self.rows(f"select {hour}, max(amended_at) as last from amendment group by at")
+        return {r["at"]: int(r["n"]) for r in lines}, {r["at"]: r["last"] for r in amended}
+
+    def announced(self) -> list[dict[str, Any]]:
+        """Airflow's events of the hours."""
+        found: list[dict[str, Any]] = []
+        path = f"/api/v2/assets/events?name_pattern=tally_{PIPELINE}_hours&limit=100"
+        while some := self.airflow().ask("GET", f"{path}&offset={len(found)}")["asset_events"]:
+            found += some
+        return found
 
     def offsets(self) -> int:
         """How far counting has come, in all partitions together."""

@@ -80,6 +80,9 @@ def of_processes(reports: Sequence[Report]) -> Iterator[str]:
         "lost",
         "duplicated",
         "invented",
+        "complete_minutes",
+        "amended_minutes",
+        "announced",
         "catching_up_s",
     )
     sums = ("faults", "commits")
@@ -91,7 +94,8 @@ def of_processes(reports: Sequence[Report]) -> Iterator[str]:
         ]
         for r in reports
     ]
-    columns = ("seed", "machine", "seconds", *sums, "under fire", *keys[1:-1], "s to catch up")
+    minutes = ("complete", "amended", "announced")
+    columns = ("seed", "machine", "seconds", *sums, "under fire", *keys[1:-4], *minutes, "catch-up")
     yield from _table(columns, rows)
     largest = "largest process, MiB in each quarter of the time"
     rows = [[role, str(r["seed"]), *mib] for r in reports for role, mib in r["memory_mib"].items()]

@@ -1,11 +1,12 @@
 """The checker sees a single line that is lost, doubled or made up."""
 
 from collections import Counter
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pytest
 
 from tests.chaos.checker import check, check_so_far
+from tests.chaos.completeness import CompleteMinutes, Event, announced_wrong
 from tests.chaos.production import Kind, Produced, malformed, own_minute, owner_of
 
 NOW = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - a line's time has no zone
@@ -60,3 +61,48 @@ def test_a_line_that_counts_twice_is_seen_before_the_end() -> None:
     result = {**RESULT, own_minute(1, 0): 2, NOW: 4}
     found = check_so_far(result, PRODUCED.shared)
     assert found == ["partition 1 number 0", "minute 2026-11-21 12:00:00"]
+
+
+HOUR = datetime(1900, 1, 1, 5)  # noqa: DTZ001 - a line's time has no zone
+NEXT = HOUR + timedelta(hours=1)
+
+
+def test_a_complete_minute_changes_only_with_an_amendment() -> None:
+    """Also more than once."""
+    minutes = CompleteMinutes()
+    for lines, amended_at in ((3, None), (3, None), (4, NOW), (5, NOW + timedelta(seconds=1))):
+        minutes.look([{"log_time": HOUR, "log_count": lines, "amended_at": amended_at}])
+    assert minutes.broken == []
+    minutes.look([{"log_time": HOUR, "log_count": 4, "amended_at": NOW + timedelta(seconds=1)}])
+    assert len(minutes.broken) == 1
+
+
+def event(number: int, hour: datetime, state: str, lines: int) -> Event:
+    key = hour.isoformat()
+    hours = {key: {"state": state, "log_count": lines}}
+    extra = {"hours": hours, "amended_at": NOW.isoformat()}
+    return {"id": number, "partition_key": key, "extra": extra}
+
+
+COMPLETE = event(1, HOUR, "complete", 3)
+CHANGED = event(2, HOUR, "amended", 4)
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([COMPLETE, CHANGED], None),
+        ([CHANGED, COMPLETE, event(3, NEXT, "complete", 0)], None),
+        ([COMPLETE, event(2, HOUR, "complete", 4)], "as complete after"),
+        ([event(1, NEXT, "complete", 0), event(2, HOUR, "complete", 4)], "as complete after"),
+        ([COMPLETE, CHANGED, event(3, HOUR, "amended", 4)], "announced twice"),
+        ([COMPLETE], "was announced with 3"),
+        ([event(1, NEXT, "complete", 0)], "never announced"),
+        ([], "never announced"),
+    ],
+)
+def test_each_hour_is_announced_once_for_each_state(events: list[Event], said: str | None) -> None:
+    """Whatever is announced twice, out of order, or not at all is named."""
+    found = list(announced_wrong(events, {HOUR: 4}, {HOUR: NOW + timedelta(seconds=1)}))
+    assert len(found) == (said is not None), found
+    assert said is None or said in found[0]
