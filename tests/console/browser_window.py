@@ -11,6 +11,7 @@ from tests.console.running_stack import PIPELINE, RunningStack
 PATIENCE_MS = 180_000
 """For one answer; the machine may be busy."""
 WIDE = (1280, 800)
+WIDEST = (2560, 1300)
 NARROW = (390, 844)
 Theme = Literal["light", "dark"]
 expect.set_options(timeout=PATIENCE_MS)
@@ -65,6 +66,18 @@ class BrowserWindow:
         """Click, as a person does; each one counts."""
         self.clicks += 1
         target.click(**how)
+
+    def brush(self, plot: Locator, begin: float, end: float) -> None:
+        """Drag over a part of a chart, as a person does; it counts as a click."""
+        plot.hover()
+        box = plot.bounding_box()
+        assert box is not None
+        self.clicks += 1
+        y = box["y"] + box["height"] / 2
+        self.page.mouse.move(box["x"] + box["width"] * begin, y)
+        self.page.mouse.down()
+        self.page.mouse.move(box["x"] + box["width"] * end, y, steps=5)
+        self.page.mouse.up()
 
     @property
     def framed(self) -> FrameLocator:

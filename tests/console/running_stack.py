@@ -1,7 +1,7 @@
 """A whole Tally, started as the README says: Kafka, MySQL, Spark and Airflow with known lines."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tally_local.demo.airflow_api import AirflowApi, RefusedError
 from tally_local.stack.server import Part
@@ -52,11 +52,11 @@ class RunningStack:
     collector: Collector
     """What receives Airflow's metrics."""
 
-    def produce(self, lines: Sequence[str], partition: int) -> None:
+    def produce(self, lines: Sequence[str], partition: int, topic: str = TOPIC) -> None:
         """Write lines to a partition."""
         producer = Producer({"bootstrap.servers": self.kafka})
         for line in lines:
-            producer.produce(TOPIC, line.encode(), partition=partition)
+            producer.produce(topic, line.encode(), partition=partition)
         assert producer.flush(60) == 0
 
     def run(self, dag_id: str, **conf: Any) -> str:
@@ -92,6 +92,21 @@ class RunningStack:
         for future in deleted.values():
             future.result(60)
         assert self.run(PIPELINE) == "failed"
+
+    def add_pipelines(self, topics: Mapping[str, str]) -> None:
+        """Configure more pipelines, by name, each with the topic that it reads, and plan each."""
+        with (self.folder / "tally.toml").open("a", encoding="utf-8") as config:
+            for name, topic in topics.items():
+                config.write(f'\n[pipelines.{name}]\ntopics = ["{topic}"]\nlevels = ["ERROR"]\n')
+                config.write('line_format = "fixed"\nschedule = "0 0 1 1 *"\n')
+        admin = AdminClient({"bootstrap.servers": self.kafka})
+        made = [NewTopic(topic, num_partitions=1) for topic in set(topics.values())]
+        for future in admin.create_topics(made).values():
+            future.result(60)
+        # Airflow parses it without delay, and begins with DAGs that are paused.
+        (self.folder / "dags" / "tally_pipelines.py").touch()
+        tally = ".tally/venv/bin/tally"
+        execute([f"{tally} migrate", *(f"{tally} run {name}" for name in topics)], self.folder, {})
 
     def password(self, user: str) -> str:
         """Of a user of Airflow."""

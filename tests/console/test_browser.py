@@ -19,6 +19,7 @@ from tests.console.browser_window import (
     NARROW,
     PATIENCE_MS,
     WIDE,
+    WIDEST,
     BrowserWindow,
     Theme,
     new_window,
@@ -269,8 +270,13 @@ def test_a_replay_takes_few_clicks_from_a_saved_rule_to_the_changed_chart(
     expect(lines).to_contain_text("lines, on the lines' own clock")
     old = int(lines.inner_text().split()[0].replace(",", ""))
     expect(framed.locator("#outdated")).to_contain_text("under other rules than today's")
+    expect(framed.locator("#outdated").get_by_role("link", name="Replay them")).to_be_visible()
     picture(window, "outdated")
-    window.click(framed.locator("#outdated").get_by_role("link", name="Replay them"))
+    window.clicks = 0
+    window.brush(framed.locator(".chart .u-over").first, 0.0, 1.0)
+    window.click(framed.get_by_role("link", name="Replay these minutes"))
+    expect(framed.locator('input[name="reason"]')).to_be_focused()
+    window.page.keyboard.type("the level INFO is counted, too")
     window.click(framed.get_by_role("button", name="Preview"))
     expect(framed.get_by_text("Nothing was changed.")).to_be_visible()
     expect(framed.locator("main")).to_contain_text(f"{TOPIC}/3")
@@ -284,11 +290,13 @@ def test_a_replay_takes_few_clicks_from_a_saved_rule_to_the_changed_chart(
     assert int(lines.inner_text().split()[0].replace(",", "")) > old * 2
     expect(framed.locator("#outdated")).to_be_hidden()
     picture(window, "changed")
-    assert window.clicks <= 6
+    assert window.clicks <= 5
 
 
 @pytest.mark.parametrize(
-    ("size", "theme"), [(WIDE, "light"), (NARROW, "dark")], ids=["wide", "narrow"]
+    ("size", "theme"),
+    [(WIDE, "light"), (NARROW, "dark"), (WIDEST, "light")],
+    ids=["wide", "narrow", "widest"],
 )
 def test_everybody_can_use_each_page(
     size: tuple[int, int], theme: Theme, running: RunningStack, open_window: OpenWindow
@@ -447,6 +455,64 @@ def test_tally_is_a_part_of_airflows_pages(running: RunningStack, open_window: O
     window.page.wait_for_url("**/*kind=replay*")  # Airflow takes it over when the frame has loaded
     other.page.goto(window.page.url)
     expect(other.framed.locator('select[name="kind"]')).to_have_value("replay")
+
+
+def test_among_twenty_pipelines_what_is_wrong_is_found_and_mended_in_few_clicks(
+    running: RunningStack, open_window: OpenWindow, picture: TakePicture
+) -> None:
+    """The first row is what is blocked, the next one what is behind; each tells why."""
+    calm = {f"shop_{number:02d}": "calm" for number in range(1, 19)}
+    running.add_pipelines({**calm, "orders": "orders"})
+    running.produce([line_of(running.first, "ERROR", n) for n in range(1800)], 0, "orders")
+    running.lose(2, 5)
+    window = open_window()
+    page = window.open_address("")
+    rows = page.locator("table.fleet tbody tr")
+    expect(rows).to_have_count(20)
+    expect(rows.nth(0)).to_contain_text("blocked")
+    expect(rows.nth(1)).to_contain_text("1,800")
+    picture(window, "pipelines")
+    assert window.complaints() == []
+    page.get_by_label("Find a pipeline").fill("shop_1")
+    expect(page.locator("table.fleet tbody tr:visible")).to_have_count(9)
+    page.get_by_label("Find a pipeline").fill("")
+    window.click(rows.nth(1).get_by_role("link"))
+    expect(page.locator("h1")).to_have_text("orders")
+    expect(page.locator("#health")).to_contain_text("Lag 1,800 records")
+    assert window.clicks == 1
+    page.go_back()
+    window.clicks = 0
+    window.click(rows.nth(0).get_by_role("link"))
+    expect(page.locator("#health .banner.fail")).to_contain_text("5 offsets")
+    window.click(page.locator("#health .banner.fail").get_by_role("link", name="Decide"))
+    expect(page.locator('input[name="reason"]')).to_be_focused()
+    page.keyboard.type("they were of a test")
+    window.click(page.get_by_role("button", name="Accept 1 loss"))
+    expect(page.locator("#run > .facts .badge")).to_have_text("success")
+    assert window.clicks == 3
+
+
+def test_behind_a_spike_are_its_lines_and_the_dead_letters_of_its_minute(
+    running: RunningStack, open_window: OpenWindow, picture: TakePicture
+) -> None:
+    """From the list of all pipelines, in two clicks each."""
+    spike = running.first + timedelta(minutes=40)
+    running.produce([line_of(spike, "ERROR", n) for n in range(300)], 0)
+    running.produce([f"{spike:%Y-%m-%d %H:%M}:07 ?"] * 3, 1)
+    assert running.run(PIPELINE) == "success"
+    window = open_window()
+    page = window.open_address("")
+    window.click(page.get_by_role("link", name=PIPELINE, exact=True))
+    press_bar(window, 40)
+    expect(page.locator("#behind h2")).to_contain_text("the median")
+    expect(page.locator("#behind .badge").nth(1)).to_have_text(re.compile(AS_MANY))
+    expect(page.locator("#behind .lines li")).to_have_count(100)
+    picture(window, "spike")
+    assert window.clicks == 2
+    window.click(page.locator("#behind").get_by_role("link", name="no-level: 3"))
+    expect(page.locator("#table-kinds tbody tr")).to_have_count(1)
+    expect(page.locator("#table-dead_letters tbody tr")).to_have_count(3)
+    assert window.clicks == 3  # two, from the pipeline's page
 
 
 def test_the_demonstration_counts_two_batches_and_stops_the_servers(running: RunningStack) -> None:

@@ -28,7 +28,11 @@ def _label_value(text: str) -> tuple[str, str]:
 @click.argument("minute", metavar="[MINUTE]", type=options.MINUTE, required=False)
 @options.pipeline_option(help="Of this pipeline; needed where there are several.")
 @options.batch_option("batch_id", help="Only those that this batch has counted.")
-@click.option("--partition", metavar="TOPIC/NUMBER", help="Only those of this partition.")
+@click.option(
+    "--partition",
+    metavar="TOPIC/NUMBER",
+    help="Only those of this partition; alone, those of the last batch that has read it.",
+)
 @click.option(
     "--label",
     "labels",
@@ -64,6 +68,7 @@ def lines(
         tally lines '2026-11-20 14:05'
         tally lines '2026-11-20 14:05' --label service=checkout --limit 100
         tally lines --batch 42 --json | jq -r '.lines[].value'
+        tally lines --partition alog/0
     """
     of = Of(
         minute=None if minute is None else datetime.fromisoformat(minute),

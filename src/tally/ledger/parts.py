@@ -54,6 +54,17 @@ class Of:
     """Those of this partition; of any when None."""
 
 
+def latest_batch(tx: Transaction, pipeline: str, partition: TopicPartition) -> int | None:
+    """The batch with the last offsets of a partition that are in the result; None without one."""
+    found: int | None = tx.scalar(
+        f"select s.batch_id from {SEGMENTS} where s.state = 'live' and b.pipeline = %s"
+        " and i.topic = %s and i.state = 'current' and s.partition_id = %s and b.kind <> 'fold'"
+        " order by s.until_offset desc limit 1",
+        (pipeline, partition.topic, partition.partition),
+    )
+    return found
+
+
 def parts_of(
     tx: Transaction, tables: Tables, pipeline: str, of: Of, limit: int = PARTS_MAX
 ) -> list[Part]:

@@ -6,7 +6,7 @@ differ. Nothing of it is stored.
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -19,7 +19,7 @@ from tally.context import Context
 from tally.errors import UsageError
 from tally.formatting import plural, printable_bytes
 from tally.ledger.batches import find_batch
-from tally.ledger.parts import Of, Part, folded_lines, lines_of, parts_of
+from tally.ledger.parts import Of, Part, folded_lines, latest_batch, lines_of, parts_of
 from tally.ledger.tables import Tables, tables_to_read
 from tally.lines.format import MalformedReason
 from tally.lines.reading import Record
@@ -132,20 +132,28 @@ def lines(ctx: Context, name: str, of: Of, bounds: Bounds = Bounds()) -> LinesVi
     Args:
         ctx: What is needed from outside.
         name: The pipeline.
-        of: Which lines.
+        of: Which lines; of a partition alone those of the last batch that has read it.
         bounds: How much is read.
 
     Raises:
         UnknownPipelineError: No such pipeline is configured.
         UnknownBatchError: The pipeline has no such batch.
-        UsageError: Neither a minute nor a batch is named, or no such label is counted.
+        UsageError: No minute, batch or partition is named, nothing is counted of the partition, or
+            no such label is counted.
         KafkaUnavailableError, AccessDeniedError: Kafka did not answer, or refused.
         MySQLUnavailableError: The server did not answer.
     """
     pipeline = ctx.settings.pipeline(name)
-    if of.minute is None and of.batch_id is None:
-        raise UsageError("lines of what?", next_step="name a minute, or a batch")
+    if of.minute is None and of.batch_id is None and of.partition is None:
+        raise UsageError("lines of what?", next_step="name a minute, a batch or a partition")
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
+        if of.minute is None and of.batch_id is None and of.partition is not None:
+            of = replace(of, batch_id=latest_batch(tx, name, of.partition))
+            if of.batch_id is None:
+                raise UsageError(
+                    f"of {of.partition} nothing is counted",
+                    next_step=f"tally status {name} lists the partitions",
+                )
         if of.batch_id is not None and find_batch(tx, of.batch_id).pipeline != name:
             raise UsageError(
                 f"batch {of.batch_id} is not of pipeline {name}",

@@ -1,5 +1,6 @@
 """The result as a chart, and the segments behind a minute of it."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ from tally.config.pipeline import Pipeline
 from tally.context import Context, Transaction
 from tally.errors import ConfigError, SchemaError, UsageError
 from tally.ledger import series as ledger
+from tally.ledger.decisions import find_losses
 from tally.ledger.parts import Of, Part, folded_lines, parts_of
 from tally.ledger.progress import (
     NO_LINES,
@@ -87,6 +89,10 @@ class MinutesView:
     reads: tuple[Reads, ...]
     """What minute batches have read meanwhile, by the step of the span; empty for a span of more
     than a day."""
+    lost: dict[int, int]
+    """How many offsets were found to be lost meanwhile, by the step of the span."""
+    complete_before: datetime | None
+    """The first minute that is open; null before the first one is complete."""
 
     @property
     def lines(self) -> int:
@@ -178,6 +184,8 @@ def minutes(
         by=by,
         values=chart.values,
         reads=chart.reads,
+        lost=chart.lost,
+        complete_before=chart.complete_before,
     )
 
 
@@ -191,6 +199,8 @@ class _Chart:
     marked_since: datetime | None = None
     values: dict[str, int] = field(default_factory=dict)
     reads: tuple[Reads, ...] = ()
+    lost: dict[int, int] = field(default_factory=dict)
+    complete_before: datetime | None = None
 
 
 def _chart(
@@ -206,17 +216,21 @@ def _chart(
         for minutes in (replayed, outdated, amended)
     ]
     complete = progress_of(tx, pipeline.name).complete_before
-    complete_before = datetime.fromisoformat(complete) if complete else shown[0]
+    complete_before = datetime.fromisoformat(complete) if complete else None
 
     def state_of(at: datetime) -> MinuteState:
-        if at + step > complete_before:
+        if complete_before is None or at + step > complete_before:
             return MinuteState.OPEN
         return MinuteState.AMENDED if at in marked[2] else MinuteState.COMPLETE
 
     values = ledger.largest_values(tx, tables, by, shown) if by else {}
     parts = ledger.buckets_by(tx, tables, shown, step, by, list(values)) if by else {}
     zone = ZoneInfo(pipeline.time_zone or UTC_NAME)
-    instants = [moment.replace(tzinfo=zone).astimezone(UTC) for moment in shown]
+    first, until = (moment.replace(tzinfo=zone).astimezone(UTC) for moment in shown)
+    lost = Counter[int]()
+    for loss in find_losses(tx, pipeline.name):
+        if first <= loss.detected_at < until:
+            lost[(loss.detected_at - first) // step] += loss.range.offsets
     is_short = shown[1] - shown[0] <= READS_MAX
     return _Chart(
         step=step,
@@ -234,9 +248,9 @@ def _chart(
         outdated=tuple(outdated),
         marked_since=since,
         values=values,
-        reads=tuple(
-            ledger.reads(tx, pipeline.name, (instants[0], instants[1]), step) if is_short else ()
-        ),
+        reads=tuple(ledger.reads(tx, pipeline.name, (first, until), step) if is_short else ()),
+        lost=dict(lost),
+        complete_before=complete_before,
     )
 
 

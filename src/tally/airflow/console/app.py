@@ -33,6 +33,7 @@ from tally.airflow.console.drawing import RequestLimit, draw, export
 from tally.airflow.console.page import Asked, Page, Query
 from tally.context import console_context
 from tally.errors import TallyError
+from tally.lines.time_rule import UTC
 from tally.mysql.connection import ConnectionPool
 from tally.status.overview import PipelineSummary
 
@@ -133,6 +134,7 @@ def _answer(
             raise errors.UnknownPipelineError(
                 f"no pipeline {pipeline!r} is configured", next_step="see the list of pipelines"
             )
+        frame["zone"] = settings.pipelines[pipeline].time_zone or UTC
     asked = Asked(
         ctx=console_context(settings, pool),
         pipeline=pipeline,
@@ -159,6 +161,7 @@ def _frame(request: Request, user: Any, pipeline: str) -> dict[str, Any]:
         "airflow": "../" * (depth + 1),
         "pipeline": pipeline,
         "pipelines": [pipeline] if pipeline else [],
+        "zone": UTC,
         "tab": route.split("/")[3] if route.count("/") > 2 else None,
         "here": route.lstrip("/").format(
             **{key: quote(value, safe="") for key, value in request.path_params.items()}

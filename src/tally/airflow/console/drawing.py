@@ -8,9 +8,10 @@ import io
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote
+from zoneinfo import ZoneInfo
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import Response, status
@@ -166,6 +167,18 @@ def age_text(since: datetime | None, now: datetime) -> str:
     return f"{seconds / 86_400:.0f} days"
 
 
+def moments(now: datetime, zone: str) -> list[tuple[str, datetime]]:
+    """Times that are often asked for, each with its name, on the clock of a zone."""
+    here = now.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    today = here.replace(hour=0, minute=0)
+    before = {"now": 0, "an hour ago": 1, "six hours ago": 6, "a day ago": 24}
+    days = {"today": 0, "yesterday": 1, "a week ago": 7}
+    return [
+        *((text, here - timedelta(hours=hours)) for text, hours in before.items()),
+        *((f"{text}, 00:00", today - timedelta(days=number)) for text, number in days.items()),
+    ]
+
+
 def share_text(share: float) -> str:
     """``0.4 %``, ``< 0.1 %``, ``0 %``."""
     if 0 < share < 0.001:
@@ -190,4 +203,4 @@ ENVIRONMENT: Final = Environment(
 )
 ENVIRONMENT.filters |= {"cell": cell_text, "minute": minute_text, "rate": rate_text}
 ENVIRONMENT.filters |= {"spark": spark_points, "share": share_text}
-ENVIRONMENT.globals["age"] = age_text
+ENVIRONMENT.globals |= {"age": age_text, "moments": moments}

@@ -116,6 +116,7 @@ def overview_page(asked: Asked) -> Page:
         "hours": _last_hours(asked, view.complete_before),
         "lags": lag,
         "rates": [read.records for read in shown.reads],
+        **_neighbours(shown),
     }
     tables = (
         Table("batches", "Latest batches", columns.BATCH, latest, links=TO_BATCH),
@@ -130,6 +131,20 @@ def _span(asked: Asked) -> MinutesView:
     first, last = query.moment("first"), query.moment("last")
     by = query.get("by")
     return minutes(asked.ctx, asked.pipeline, span=SPANS[span], first=first, last=last, by=by)
+
+
+def _neighbours(shown: MinutesView) -> dict[str, dict[str, str]]:
+    """The spans as long as the one that is shown, before it and behind it; empty for none."""
+    first, until, latest = shown.first_minute, shown.until_minute, shown.latest_minute
+    found: dict[str, dict[str, str]] = {"earlier": {}, "later": {}}
+    if first is None or until is None:
+        return found
+    moves = {"earlier": first - until, "later": until - first}
+    for name, move in moves.items():
+        if name == "earlier" or (latest is not None and until <= latest):
+            ends = {"first": first + move, "last": until - MINUTE + move}
+            found[name] = {key: f"{at:%Y-%m-%dT%H:%M}" for key, at in ends.items()}
+    return found
 
 
 def _last_hours(asked: Asked, complete_before: str | None) -> tuple[list[int], list[int]] | None:

@@ -72,8 +72,9 @@ function hatched(context) {
   return context.createPattern(tile, "repeat");
 }
 
-// What a bar is besides its height: still open, amended, replayed, or of other rules.
-function marks(bars) {
+// What a bar is besides its height: still open, amended, replayed, or of other rules; a complete step
+// without a line, and one in which it was found that records are lost.
+function marks(bars, gaps, lost) {
   const signs = { amended: ["▾", "planned"], outdated: ["◆", "waiting"], replayed: ["▲", "replayed"] };
   return (plot) => {
     const pen = plot.ctx;
@@ -82,17 +83,30 @@ function marks(bars) {
     pen.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
     pen.textAlign = "center";
     const pattern = hatched(pen);
+    const paint = {};
+    for (const name of ["quiet", "lost", "planned", "waiting", "replayed"]) paint[name] = colour(name);
+    const floor = plot.bbox.top + plot.bbox.height;
     bars.forEach((bar, n) => {
-      if (bar === null) return;
       const middle = plot.valToPos(plot.data[0][n], "x", true);
+      if (gaps[n]) {
+        pen.fillStyle = paint.quiet;
+        pen.fillRect(middle - width * 0.2, floor - 3 * devicePixelRatio, width * 0.4, 2 * devicePixelRatio);
+      }
+      if (n in lost) {
+        pen.fillStyle = pen.strokeStyle = paint.lost;
+        pen.setLineDash([4, 3]);
+        pen.strokeRect(middle, plot.bbox.top, 0, plot.bbox.height);
+        pen.fillText("✕", middle, plot.bbox.top + 10 * devicePixelRatio);
+      }
+      if (bar === null) return;
       const top = plot.valToPos(bar.lines, "y", true);
       if (bar.state === "open") {
         pen.fillStyle = pattern;
-        pen.fillRect(middle - width / 2, top, width, plot.bbox.top + plot.bbox.height - top);
+        pen.fillRect(middle - width / 2, top, width, floor - top);
       }
       const kind = bar.outdated ? "outdated" : bar.replayed ? "replayed" : bar.state;
       if (kind in signs) {
-        pen.fillStyle = colour(signs[kind][1]);
+        pen.fillStyle = paint[signs[kind][1]];
         pen.fillText(signs[kind][0], middle, Math.max(top - 4, plot.bbox.top + 10));
       }
     });
@@ -151,6 +165,10 @@ class MinutesChart {
     Object.assign(this, arranged(view));
     this.place = figure.querySelector(".chart");
     this.told = figure.querySelector(".told");
+    const complete = view.complete_before === null ? -Infinity : seconds(view.complete_before);
+    this.gaps = this.bars.map((bar, n) => bar === null && this.times[n] + this.step <= complete);
+    const shown = this.bars.filter((bar) => bar !== null).map((bar) => bar.lines);
+    this.median = shown.sort((a, b) => a - b)[shown.length >> 1] ?? 0;
     const half = this.step / 2;
     this.range = [this.times[0] - half, this.times[this.times.length - 1] + half];
     this.draw();
@@ -166,7 +184,8 @@ class MinutesChart {
 
   draw() {
     this.plot?.destroy();
-    const { layers, tops } = stacked(this.view, this.bars);
+    const view = this.view;
+    const { layers, tops } = stacked(view, this.bars);
     const shades = fills(layers);
     this.shades = Object.fromEntries(layers.map((name, n) => [name, shades[n]]));
     const isLog = Chart.scale === "log";
@@ -187,7 +206,7 @@ class MinutesChart {
         y,
         series: [{}, ...solid],
         hooks: {
-          draw: [marks(this.bars)],
+          draw: [marks(this.bars, this.gaps, view.lost)],
           setCursor: [(plot) => this.point(plot.cursor.idx)],
           setSelect: [(plot) => this.brush(plot)],
         },
@@ -209,13 +228,13 @@ class MinutesChart {
       for (const one of this.view.reads) if (one.step < found.length) found[one.step] = one[key];
       return found;
     };
-    const line = (name, label) => ({
-      label, stroke: colour(name), fill: colour(name, 0.12), width: 1.5, points: { show: false }, spanGaps: true,
-    });
+    // What was read is in bars, so that a step in which nothing was is seen.
+    const read = { fill: colour("read", 0.5), width: 0, paths: bars(), points: { show: false } };
+    const lag = { stroke: colour("lag"), width: 1.5, points: { show: false }, spanGaps: true };
     this.reads = new uPlot(
       options(place, READS_HEIGHT, this.step, this.range, {
         y: { range: (_, __, most) => [0, Math.max(1, most) * 1.1] },
-        series: [{}, line("read", "records read"), line("lag", "waiting")],
+        series: [{}, read, lag],
       }),
       [this.times, of("records"), of("waiting")],
       place
@@ -252,6 +271,8 @@ class MinutesChart {
     const has = (test) => this.bars.some((bar) => bar !== null && test(bar));
     if (has((bar) => bar.state === "open")) note("hatched", "still open");
     if (has((bar) => bar.state === "amended")) note("amended", "▾ amended");
+    if (this.gaps.includes(true)) note("", "no lines", colour("quiet"));
+    if (Object.keys(this.view.lost).length) note("", "✕ a loss was found", colour("lost"));
     if (has((bar) => bar.replayed)) note("replayed", "▲ replayed");
     if (has((bar) => bar.outdated)) note("outdated", "◆ under other rules");
     if (this.reads) {
@@ -264,14 +285,17 @@ class MinutesChart {
   describe(n) {
     const bar = this.bars[n];
     const at = clock(new Date(this.times[n] * 1000).toISOString());
-    if (bar === null) return `${at}: no lines`;
+    const lost = this.view.lost[n];
+    const loss = lost === undefined ? [] : [`${said(lost)} records found lost`];
+    if (bar === null) return [`${at}: no lines`, ...(this.gaps[n] ? [] : ["open"]), ...loss].join(", ");
+    const times = bar.lines >= 2 * this.median ? [`${(bar.lines / this.median).toFixed(1)} × the median`] : [];
     const largest = Object.keys(this.view.values)
       .map((name, k) => [name || "(none)", bar.parts[k]])
       .filter(([, lines]) => lines > 0)
       .slice(0, 4)
       .map(([name, lines]) => `${name} ${said(lines)}`);
     const notes = [bar.state, ...(bar.replayed ? ["replayed"] : []), ...(bar.outdated ? ["under other rules"] : [])];
-    return [`${at}: ${said(bar.lines)} lines`, ...largest, ...notes].join(", ");
+    return [`${at}: ${said(bar.lines)} lines`, ...times, ...largest, ...notes, ...loss].join(", ");
   }
 
   point(n) {
