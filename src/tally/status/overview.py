@@ -74,6 +74,11 @@ class PipelineSummary:
         return _WORST_FIRST.index(self.health), -(self.lag_offsets or 0), self.pipeline
 
     @classmethod
+    def unread(cls, name: str) -> Self:
+        """The summary of a pipeline of which nothing was read yet."""
+        return cls(pipeline=name, health=Health.UNKNOWN, problems=())
+
+    @classmethod
     def disabled(cls, name: str, mistakes: Sequence[str]) -> Self:
         """The summary of a pipeline that is configured wrong."""
         return cls(pipeline=name, health=Health.FAIL, problems=(disabled_problem(mistakes),))
@@ -108,11 +113,13 @@ def overview(
     }
     kafka = AskedOnce(statuses.ctx.kafka, topics)
     waiting: dict[str, Mapping[TopicPartition, int]] = {}
+    read = statuses.read(name for name in names if name not in settings.disabled)
+    states = {state.pipeline.name: state for state in read}
     for name in names:
         if name in settings.disabled:
             found.append(PipelineSummary.disabled(name, settings.disabled[name]))
             continue
-        view = statuses.asking(name, kafka)
+        view = statuses.asking(states[name], kafka)
         last = view.last_committed_batch
         at = last.committed_at if last else None
         waiting[name] = first_waiting(view) if with_times else {}

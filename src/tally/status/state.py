@@ -162,18 +162,18 @@ class PipelineState:
         """The ledger's side."""
         name = pipeline.name
         recent = rules.first_recent(tx, name)
-        planned = find_open_ingest(tx, name)
-        unprepared = _why_unprepared(tx, pipeline)
+        opened = tuple(open_batches(tx, name))
+        planned = find_open_ingest(tx, name) if opened else ()
+        own, unprepared = _own_tables(tx, pipeline)
         progress = progress_of(tx, name)
         complete: CompleteMinute | None = None
-        if progress.complete_before is not None and unprepared is None:
-            own = tables.tables_to_read(tx, pipeline)
+        if progress.complete_before is not None and own is not None:
             complete = last_complete_minute(tx, own, progress.complete_before)
         return cls(
             pipeline=pipeline,
             now=now,
             known=known_topics(tx, name),
-            open_batches=tuple(open_batches(tx, name)),
+            open_batches=opened,
             planned_until={
                 segment.range.partition: segment.range.until_offset
                 for batch in planned
@@ -332,12 +332,15 @@ class PipelineState:
         return min(held.written_end, max(counted, held.earliest))
 
 
-def _why_unprepared(tx: Transaction, pipeline: Pipeline) -> ErrorView | None:
+def _own_tables(
+    tx: Transaction, pipeline: Pipeline
+) -> tuple[tables.Tables, None] | tuple[None, ErrorView]:
+    """The pipeline's tables, or why they are not prepared."""
     try:
         own = tables.tables_to_read(tx, pipeline)
         check_lines(tx, own, pipeline)
         tables.check_listed(tx, own, pipeline.name)
         tables.check_tables(tx, own, pipeline)
     except (ConfigError, SchemaError) as error:
-        return ErrorView.of(error)
-    return None
+        return None, ErrorView.of(error)
+    return own, None

@@ -1,6 +1,6 @@
 """The status of pipelines: the ledger's positions, what Kafka holds, and since when it waits."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -137,14 +137,20 @@ class Statuses:
 
     def of(self, name: str) -> StatusView:
         """The status of a pipeline; the ledger's side is one snapshot."""
-        return self.asking(name, self.ctx.kafka)
+        (state,) = self.read([name])
+        return self.asking(state, self.ctx.kafka)
 
-    def asking(self, name: str, kafka: Kafka) -> StatusView:
-        """The same, asking another client of the same cluster."""
-        pipeline = self.ctx.settings.pipeline(name)
+    def read(self, names: Iterable[str]) -> list[PipelineState]:
+        """The ledger's side of pipelines, in one snapshot."""
+        pipelines = [self.ctx.settings.pipeline(name) for name in names]
+        if not pipelines:
+            return []
         now = self.ctx.clock.now()
         with self.ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
-            state = PipelineState.read(tx, pipeline, now, self.surroundings)
+            return [PipelineState.read(tx, one, now, self.surroundings) for one in pipelines]
+
+    def asking(self, state: PipelineState, kafka: Kafka) -> StatusView:
+        """The status with the ledger's side as it was read, asking a client of the cluster."""
         if not self.ask_kafka:
             return status_of(state)
         error = next(filter(is_down, self.errors), None)

@@ -33,12 +33,15 @@ from tally.reading.dead_letters import (
     reasons,
 )
 from tally.reading.minutes import MINUTE, MinutesView, last_hour, minute, minutes
-from tally.status.overview import overview
+from tally.status.overview import PipelineSummary, overview
 from tally.status.state import PartitionStatus
 from tally.status.status import StatusView, WaitingView
 from tally.views import document
 
 SPANS: Final = {"1h": 60 * MINUTE, "6h": 360 * MINUTE, "24h": 1440 * MINUTE, "7d": 10_080 * MINUTE}
+
+AT_ONCE_MAX: Final = 30
+"""Pipelines of which the list shows the ledger's side at once; of more it names them first."""
 
 STRIPS_MAX: Final = 1_000
 """Partitions of which a page shows strips; the table has all."""
@@ -82,8 +85,11 @@ def pipelines_page(asked: Asked) -> Page | Response:
     """All pipelines that the user may see; a single one at once, unless Kafka is asked."""
     if len(asked.readable) == 1 and not asked.asks_kafka:
         return RedirectResponse(f"pipelines/{asked.readable[0]}/", headers=HEADERS)
-    view = overview(asked.statuses, asked.readable, with_times=asked.asks_kafka)
-    found = sorted(view.pipelines, key=attrgetter("urgency"))
+    if len(asked.readable) > AT_ONCE_MAX and not asked.asks_kafka:
+        found = [PipelineSummary.unread(name) for name in asked.readable]
+    else:
+        view = overview(asked.statuses, asked.readable, with_times=asked.asks_kafka)
+        found = sorted(view.pipelines, key=attrgetter("urgency"))
     counted = last_hour(asked.ctx, [one.pipeline for one in found if one.result_table])
     standings = Counter((one.standing, one.health) for one in found)
     values = {"summaries": found, "counted": counted, "standings": standings}
