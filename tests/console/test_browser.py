@@ -267,7 +267,7 @@ def test_a_replay_takes_few_clicks_from_a_saved_rule_to_the_changed_chart(
     window = open_window()
     framed = window.open_from_airflow()
     lines = framed.locator("#chart figcaption")
-    expect(lines).to_contain_text("lines, on the lines' own clock")
+    expect(lines).to_contain_text("lines, on the lines' clock")
     old = int(lines.inner_text().split()[0].replace(",", ""))
     expect(framed.locator("#outdated")).to_contain_text("under other rules than today's")
     expect(framed.locator("#outdated").get_by_role("link", name="Replay them")).to_be_visible()

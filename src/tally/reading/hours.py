@@ -46,7 +46,7 @@ class Announcement:
     mark: Mark
     """How far all will have been announced then."""
     hours: Mapping[datetime, MinuteState]
-    """Those that have changed since they were announced, or those that became complete."""
+    """Those that have changed since they were announced, then those that became complete."""
     lines: Mapping[datetime, int]
     """How many lines each has."""
 
@@ -84,12 +84,12 @@ def announcement(ctx: Context, name: str, before: Mark | None) -> Announcement |
         amended = before and amended_hours(
             tx, name, first, (before.amended_at, before.amended_hour), HOURS_MAX
         )
-        if amended:
-            hours = dict.fromkeys((hour for _, hour in amended), MinuteState.AMENDED)
+        hours = dict.fromkeys((hour for _, hour in amended or ()), MinuteState.AMENDED)
+        if amended and len(amended) == HOURS_MAX:
             at, hour = amended[-1]
         else:
-            # A change of an hour that is announced only now is announced with it.
-            at, hour, hours = last_amended(tx, name), until, {}
+            # A change of an hour that is announced only from now on is announced with it.
+            at, hour = last_amended(tx, name), until
             zone = pipeline.time_zone or UTC
             while first < until and len(hours) < HOURS_MAX:
                 if is_shown(first, zone):
