@@ -1,6 +1,7 @@
 """A whole Tally, started as the README says: Kafka, MySQL, Spark and Airflow with known lines."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -93,20 +94,22 @@ class RunningStack:
             future.result(60)
         assert self.run(PIPELINE) == "failed"
 
-    def add_pipelines(self, topics: Mapping[str, str]) -> None:
-        """Configure more pipelines, by name, each with the topic that it reads, and plan each."""
+    def add_pipelines(self, keys: Mapping[str, str]) -> None:
+        """Configure more pipelines, by name, each with the keys of its table, and their topics."""
         with (self.folder / "tally.toml").open("a", encoding="utf-8") as config:
-            for name, topic in topics.items():
-                config.write(f'\n[pipelines.{name}]\ntopics = ["{topic}"]\nlevels = ["ERROR"]\n')
-                config.write('line_format = "fixed"\nschedule = "0 0 1 1 *"\n')
+            for name, text in keys.items():
+                config.write(f'\n[pipelines.{name}]\nschedule = "0 0 1 1 *"\n{text}\n')
         admin = AdminClient({"bootstrap.servers": self.kafka})
-        made = [NewTopic(topic, num_partitions=1) for topic in set(topics.values())]
-        for future in admin.create_topics(made).values():
+        topics = set(re.findall(r'topics = \["(\w+)"\]', "".join(keys.values())))
+        made = admin.create_topics([NewTopic(topic, num_partitions=1) for topic in topics])
+        for future in made.values():
             future.result(60)
-        # Airflow parses it without delay, and begins with DAGs that are paused.
-        (self.folder / "dags" / "tally_pipelines.py").touch()
-        tally = ".tally/venv/bin/tally"
-        execute([f"{tally} migrate", *(f"{tally} run {name}" for name in topics)], self.folder, {})
+        (self.folder / "dags" / "tally_pipelines.py").touch()  # Airflow parses it without delay
+        self.tally("migrate")
+
+    def tally(self, *commands: str) -> None:
+        """Run commands of Tally's."""
+        execute([f".tally/venv/bin/tally {one}" for one in commands], self.folder, {})
 
     def password(self, user: str) -> str:
         """Of a user of Airflow."""

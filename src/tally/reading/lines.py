@@ -59,6 +59,10 @@ class Bounds:
     """Seconds for all of it."""
 
 
+PAGE_BOUNDS: Final = Bounds(lines=100, records=300_000, bytes=64 * 1024 * 1024, seconds=4)
+"""What one page of the console reads at most: it holds a thread of Airflow's server meanwhile."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LineView:
     """A counted line."""

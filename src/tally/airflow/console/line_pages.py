@@ -3,7 +3,7 @@
 Only for users with a right of their own (:data:`tally.airflow.console.access.READ_LINES`).
 """
 
-from typing import Any, Final
+from typing import Any
 
 from fastapi import status
 
@@ -12,10 +12,7 @@ from tally.airflow.console.page import Asked, Page, Table
 from tally.ledger.parts import Of
 from tally.reading import columns
 from tally.reading.dead_letters import read_partition
-from tally.reading.lines import Bounds, lines, record_at
-
-BOUNDS: Final = Bounds(lines=100, records=300_000, bytes=64 * 1024 * 1024, seconds=4)
-"""What one request reads at most: it holds a thread of Airflow's server meanwhile."""
+from tally.reading.lines import PAGE_BOUNDS, lines, record_at
 
 
 def lines_page(asked: Asked) -> Page:
@@ -30,7 +27,7 @@ def lines_page(asked: Asked) -> Page:
         batch_id=query.number("batch"),
         partition=read_partition(partition, "partition") if partition else None,
     )
-    view = lines(asked.ctx, asked.pipeline, of, BOUNDS)
+    view = lines(asked.ctx, asked.pipeline, of, PAGE_BOUNDS)
     title = "Lines" if view.found <= len(view.lines) else f"The first {len(view.lines)} lines"
     return Page("Lines", {"lines": view}, [Table("lines", title, columns.LINE, view.lines)])
 
