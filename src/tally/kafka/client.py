@@ -1,7 +1,7 @@
 """The Kafka client: questions about topics, and the mirrored offsets."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -142,7 +142,12 @@ class Kafka:
         return first_records(self._settings, offsets, records_max, bytes_max, level)
 
     def read(
-        self, asked: model.OffsetRange, *, until: float, read_committed: bool = True
+        self,
+        asked: model.OffsetRange,
+        *,
+        until: float,
+        read_committed: bool = True,
+        is_wanted: Callable[[bytes], bool] | None = None,
     ) -> Iterator[Span]:
         """The records of a range, in order; see :func:`tally.kafka.records.read_range`.
 
@@ -150,7 +155,7 @@ class Kafka:
             KafkaUnavailableError, AccessDeniedError: As :meth:`Kafka.snapshot`.
         """
         level = "read_committed" if read_committed else "read_uncommitted"
-        return read_range(self._settings, asked, level, until)
+        return read_range(self._settings, asked, level, until, is_wanted)
 
     def retention(self, topics: Iterable[str]) -> Mapping[str, timedelta | None]:
         """How long each topic keeps its records; None for one that keeps them by size or for ever.

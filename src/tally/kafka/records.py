@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -30,10 +30,11 @@ _FETCH: Final[Mapping[str, Any]] = {
 _POLL_S: Final = 0.2
 _BULK: Final[Mapping[str, Any]] = {
     "auto.offset.reset": "error",
-    "fetch.message.max.bytes": 1_048_576,
+    "fetch.message.max.bytes": 8_388_608,
     "queued.max.messages.kbytes": 32_768,
+    "fetch.queue.backoff.ms": 5,  # a full queue is empty again within milliseconds
 }
-_BULK_RECORDS: Final = 500
+_BULK_RECORDS: Final = 2_000
 # The end of a partition, and bytes that do not match their checksum.
 _ENDS: Final = frozenset({KafkaError._PARTITION_EOF, KafkaError._BAD_MSG})  # noqa: SLF001
 
@@ -106,15 +107,24 @@ class Span:
     """Records of a partition, one after another."""
 
     records: Sequence[Record]
-    """With their offsets; without those that the isolation level leaves out."""
+    """With their offsets; without those that the isolation level leaves out, and those that are not
+    wanted."""
     until_offset: int
     """Where the next ones begin; all before is read."""
+    n_read: int
+    """How many were read, with those that are not wanted."""
+    n_bytes: int
+    """The bytes of their values."""
 
 
 def read_range(
-    settings: KafkaSettings, asked: OffsetRange, isolation_level: str, until: float
+    settings: KafkaSettings,
+    asked: OffsetRange,
+    isolation_level: str,
+    until: float,
+    is_wanted: Callable[[bytes], bool] | None = None,
 ) -> Iterator[Span]:
-    """The records of a range in order, some hundred at a time.
+    """The records of a range in order, some thousand at a time.
 
     Ends where the range ends, and where the partition does.
 
@@ -123,6 +133,7 @@ def read_range(
         asked: The range.
         isolation_level: ``read_committed`` leaves out records of open and aborted transactions.
         until: When to stop, by ``time.monotonic``.
+        is_wanted: Whether a value's record is; all are when None.
 
     Raises:
         KafkaUnavailableError: The client could not be used.
@@ -134,18 +145,28 @@ def read_range(
     try:
         consumer.assign([KafkaTopicPartition(where.topic, where.partition, at)])
         while at < asked.until_offset and time.monotonic() < until:
-            found, has_ended = [], False
+            read, n_bytes, messages, has_ended = 0, 0, [], False
             for message in consumer.consume(_BULK_RECORDS, _POLL_S):
                 if (error := message.error()) is not None:
                     _check(error)
                     has_ended |= error.code() in _ENDS
-                else:
-                    found.append(_record(message))
-            if found:
-                at = found[-1].offset + 1
+                    continue
+                offset, value = message.offset(), message.value() or b""
+                if offset is None or offset >= asked.until_offset:
+                    has_ended = True
+                    break
+                at = offset + 1
+                read += 1
+                n_bytes += len(value)
+                if is_wanted is None or is_wanted(value):
+                    messages.append(message)
             has_ended |= at >= asked.until_offset
-            records = [one for one in found if one.offset < asked.until_offset]
-            yield Span(records=records, until_offset=asked.until_offset if has_ended else at)
+            yield Span(
+                records=[_record(message) for message in messages],
+                until_offset=asked.until_offset if has_ended else at,
+                n_read=read,
+                n_bytes=n_bytes,
+            )
             if has_ended:
                 return
     except KafkaException as error:

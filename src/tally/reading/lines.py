@@ -59,7 +59,7 @@ class Bounds:
     """Seconds for all of it."""
 
 
-PAGE_BOUNDS: Final = Bounds(lines=100, records=300_000, bytes=64 * 1024 * 1024, seconds=4)
+PAGE_BOUNDS: Final = Bounds(lines=100, records=2_000_000, bytes=256 * 1024 * 1024, seconds=4)
 """What one page of the console reads at most: it holds a thread of Airflow's server meanwhile."""
 
 
@@ -299,7 +299,12 @@ class _Search:
     def _read_range(self, asked: OffsetRange) -> bool:
         at = asked.from_offset
         committed = self.pipeline.reads_committed
-        for span in self.ctx.kafka.read(asked, until=self._until, read_committed=committed):
+        kafka, is_wanted = self.ctx.kafka, self._may_be_of
+        for span in kafka.read(
+            asked, until=self._until, read_committed=committed, is_wanted=is_wanted
+        ):
+            self.records += span.n_read
+            self._bytes += span.n_bytes
             for record in span.records:
                 self._look_at(asked.partition, record)
             at = span.until_offset
@@ -308,11 +313,6 @@ class _Search:
         return at >= asked.until_offset
 
     def _look_at(self, partition: TopicPartition, record: Record) -> None:
-        self.records += 1
-        value = record.value or b""
-        self._bytes += len(value)
-        if not self._may_be_of(value):
-            return
         judged = judge(self.pipeline, partition, record)
         if not judged.is_counted or judged.minute is None:
             return
@@ -329,7 +329,7 @@ class _Search:
                 partition=partition,
                 log_time=judged.minute,
                 labels=labels,
-                value=printable_bytes(value),
+                value=printable_bytes(record.value or b""),
             )
             self.lines.append(line)
 

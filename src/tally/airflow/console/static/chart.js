@@ -1,10 +1,9 @@
 // The chart of a result, drawn by uPlot: bars by minute, stacked by a label, and what was read below.
 "use strict";
 
-const HEIGHT = 280;
+const HEIGHT = window.matchMedia("(min-width: 1700px)").matches ? 420 : 280;
 const READS_HEIGHT = 110;
 const SECONDS = 60;
-const SHADES = [1, 0.62, 0.38, 0.8, 0.5, 0.28, 0.7, 0.44, 0.9, 0.33];
 const HIDDEN = new Set(); // values that the legend has switched off, also after a renewal
 const Chart = { scale: "linear", at: null };
 
@@ -53,7 +52,7 @@ function stacked(view, bars) {
 function fills(layers) {
   const isAlone = layers.length === 1;
   return layers.map((name, n) =>
-    name === "others" && !isAlone ? colour("read", 0.6) : colour("lines", SHADES[n % SHADES.length])
+    isAlone ? colour("lines") : name === "others" ? colour("gone") : colour(`value-${n}`)
   );
 }
 
@@ -198,20 +197,17 @@ class MinutesChart {
     const series = order.map((n) => ({
       label: layers[n], fill: shades[n], stroke: shades[n], width: 0, paths: bars(), points: { show: false },
     }));
-    // On its ground no shade shows what is below it.
-    const ground = colour("raised");
-    const solid = series.flatMap((one) => [{ ...one, fill: ground, stroke: ground }, one]);
     this.plot = new uPlot(
       options(this.place, HEIGHT, this.step, this.range, {
         y,
-        series: [{}, ...solid],
+        series: [{}, ...series],
         hooks: {
           draw: [marks(this.bars, this.gaps, view.lost)],
           setCursor: [(plot) => this.point(plot.cursor.idx)],
           setSelect: [(plot) => this.brush(plot)],
         },
       }),
-      [this.times, ...order.flatMap((n) => [tops[n], tops[n]])],
+      [this.times, ...order.map((n) => tops[n])],
       this.place
     );
     this.plot.over.addEventListener("click", () => this.open(this.plot.cursor.idx));
@@ -251,7 +247,9 @@ class MinutesChart {
     };
     const parts = [];
     const names = Object.keys(this.view.values);
-    for (const name of names.length ? [...names, "others"] : []) {
+    const counted = Object.values(this.view.values).reduce((sum, lines) => sum + lines, 0);
+    const all = this.bars.reduce((sum, bar) => sum + (bar?.lines ?? 0), 0);
+    for (const name of names.length && all > counted ? [...names, "others"] : names) {
       const button = document.createElement("button");
       button.type = "button";
       button.setAttribute("aria-pressed", String(!HIDDEN.has(name)));
