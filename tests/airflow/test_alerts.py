@@ -42,6 +42,15 @@ def test_an_alert_is_notified_once(world: World, run_dag: RunDag, tmp_path: Path
     assert run_dag(world.name, again=True).tasks["alert"] == "success"
     assert path.read_text(encoding="utf-8") == f"{begins}\n"
     assert run_dag(world.name, again=True).tasks["alert"] == "skipped"
+    other = {**note, "path": str(tmp_path / "missing")}
+    world.configure(notifiers=[other, note], alert_below=1)
+    world.execute("update alert set notified_at = null where pipeline = %s", (world.name,))
+    # One that fails is said; who was told is not told again.
+    assert run_dag(world.name).tasks["alert"] == "failed"
+    assert path.read_text(encoding="utf-8") == f"{begins}\n{begins}\n"
+    assert run_dag(world.name, again=True).tasks["alert"] == "skipped"
+    path.write_text(f"{begins}\n", encoding="utf-8")
+    world.configure(notifiers=[note], alert_below=1)
     world.produce([f"{first + MINUTE:%Y-%m-%d %H:%M}:00 ERROR x"])
     world.minute()
     world.execute(ahead, (first + 2 * MINUTE, world.name))

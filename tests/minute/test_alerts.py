@@ -139,8 +139,32 @@ def test_the_share_of_counted_lines_and_silence_are_judged(world: World) -> None
         "share": True,
         "silent": True,
     }
+    assert [rule for rule, (firing, _, _) in found(world).items() if firing] == ["share", "silent"]
     (silent,) = [a for a in alerts(world) if a.rule is AlertRule.SILENT]
     assert silent.text == "no record for 7 minutes, longer than 5, at 2037-01-01 12:01"
+
+
+def test_silence_is_noticed_while_no_minute_becomes_complete(world: World) -> None:
+    """As while a partition waits for a decision; and it ends then, too."""
+    begun(world, alert_silent_minutes=5)
+    ago = "update progress set found_at = found_at - interval 7 minute where pipeline = %s"
+    world.execute(ago, (world.name,))
+    world.plan()
+    assert [alert.is_firing for alert in alerts(world)] == [True]
+    world.produce([ERROR])
+    world.minute()
+    assert [alert.is_firing for alert in alerts(world)] == [False]
+
+
+def test_without_limits_for_a_while_what_came_meanwhile_is_not_judged(world: World) -> None:
+    first = begun(world, alert_above=0)
+    world.configure(alert_above=None)
+    world.produce([f"{first:%Y-%m-%d %H:%M}:00 ERROR x"])
+    world.minute()
+    complete(world, first + MINUTE)
+    world.configure(alert_above=0)
+    complete(world, first + 2 * MINUTE)
+    assert found(world) == {}
 
 
 def test_limits_are_of_the_minutes_from_then_on(world: World) -> None:

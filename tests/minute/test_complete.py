@@ -199,12 +199,18 @@ def test_in_another_zone_it_is_told_anew_which_minutes_are_complete(world: World
     world.configure(time_zone="Asia/Tokyo")
     counted(world, ERROR)
     east = progress(world).complete_before
+    assert east is not None
+    late = datetime.fromisoformat(east) - timedelta(minutes=5)
+    counted(world, f"{late} ERROR late")
+    assert len(world.rows("select 1 from amendment where pipeline = %s", (world.name,))) == 1
     world.configure(time_zone="America/New_York")
     world.plan()
     west = progress(world).complete_before
     assert east is not None
     assert west is not None
     assert datetime.fromisoformat(east) - datetime.fromisoformat(west) > timedelta(hours=12)
+    # What is open again has not changed since it is complete.
+    assert world.rows("select log_time from amendment where pipeline = %s", (world.name,)) == []
     of = "select max(complete_before) as last from completion where pipeline = %s"
     assert [f"{row['last']}" for row in world.rows(of, (world.name,))] == [west]
 

@@ -16,6 +16,24 @@ pytestmark = pytest.mark.stack
 STEPS = 80
 
 
+@pytest.mark.parametrize("zones", [("UTC", "America/New_York"), ("Pacific/Chatham",) * 2])
+def test_hours_are_of_a_zones_clock(world: World, zones: tuple[str, str]) -> None:
+    """In another one they are announced anew; one of which a part is shown is announced."""
+    world.configure(time_zone=zones[0])
+    world.plan()
+    set_to = "update progress set complete_before = %s where pipeline = %s"
+    # Between 2:45 and 3:45 of that night no clock of the Chatham Islands shows a minute.
+    world.execute(set_to, ("2037-09-27 02:00", world.name))
+    first = announcement(world.context(), world.name, None)
+    assert first is not None
+    world.configure(time_zone=zones[1])
+    world.execute(set_to, ("2037-09-27 05:00", world.name))
+    found = announcement(world.context(), world.name, first.mark)
+    assert found is not None
+    hours = [f"{hour:%H}" for hour in found.hours]
+    assert hours == (["02", "03", "04"] if zones[0] == zones[1] else ["04"])
+
+
 def hours_of(world: World, table: str, value: str) -> Mapping[datetime, Any]:
     """A value of each hour of the result, or of what has changed of it."""
     hour = "timestamp(date(log_time), maketime(hour(log_time), 0, 0))"

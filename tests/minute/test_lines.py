@@ -12,10 +12,13 @@ from tally.errors import UsageError
 from tally.ledger.dead_letters import Among
 from tally.ledger.parts import Of
 from tally.ledger.tables import tables_of
+from tally.maintenance.prune import prune
 from tally.model import TopicPartition
 from tally.reading.dead_letters import dead_letters
-from tally.reading.lines import Bounds, Verdict, lines, record_at
+from tally.reading.lines import Bounds, Verdict, lines
+from tally.reading.records import record_at
 from tests.minute.test_labels import PATTERN
+from tests.minute.test_replay import asked, replay
 from tests.world import World
 
 if TYPE_CHECKING:
@@ -142,6 +145,53 @@ def test_a_count_that_was_tampered_with_is_found(world: World, of_batch: bool, c
     found = [lines(world.context(), world.name, one) for one in of]
     assert [view.verdict for view in found] == [Verdict.DIFFERENT, Verdict.EQUAL]
     assert str(found[0]) == f"3 lines found, {change[-1]} counted"
+
+
+def test_a_line_that_was_not_counted_is_found(world: World) -> None:
+    """In a segment that has counted nothing; only of such a batch it can be said."""
+    batch_id = counted(world, LINE)
+    with world.database.transaction(read_only=True) as tx:
+        contributions = tables_of(tx, world.name).contributions
+    world.execute(
+        f"delete from `{contributions}` where segment_id in"
+        " (select segment_id from segment where batch_id = %s)",
+        (batch_id,),
+    )
+    view = lines(world.context(), world.name, Of(batch_id=batch_id))
+    assert (view.verdict, str(view)) == (Verdict.DIFFERENT, "1 line found, 0 counted")
+
+
+def test_of_a_batch_whose_counts_were_replaced_or_pruned_nothing_is_proven(world: World) -> None:
+    """Nor of a minute in one partition, where of others only a sum is left."""
+    world.migrate()
+    world.produce([LINE] * 2, 1)
+    batch_id = counted(world, *[LINE] * 3)
+    second = counted(world, LINE)
+    replay(world, asked(world, (3, 4)))
+    view = lines(world.context(), world.name, Of(batch_id=second))
+    assert view.verdict is Verdict.UNKNOWN
+    assert "1 segment of it replaced by a replay since" in str(view)
+    world.delete_records(0, 3)
+    prune(world.context(), world.name, timedelta())
+    where = TopicPartition(topic=world.topic, partition=1)
+    for of, told in (
+        (Of(batch_id=batch_id), "segments of it were pruned"),
+        (Of(minute=AT, partition=where), "3 of the minute are of segments that were pruned"),
+        (Of(minute=AT), "3 of them are of segments that were pruned"),
+    ):
+        view = lines(world.context(), world.name, of)
+        assert view.verdict is Verdict.UNKNOWN
+        assert told in str(view)
+
+
+def test_of_a_partition_alone_the_last_batch_is_meant(world: World) -> None:
+    counted(world, *[LINE] * 3)
+    counted(world, *[LINE] * 2)
+    where = TopicPartition(topic=world.topic, partition=0)
+    view = lines(world.context(), world.name, Of(partition=where))
+    assert (view.verdict, view.found) == (Verdict.EQUAL, 2)
+    with pytest.raises(UsageError, match="nothing is counted"):
+        lines(world.context(), world.name, Of(partition=replace(where, partition=1)))
 
 
 def test_what_kafka_no_longer_has_is_said(world: World) -> None:

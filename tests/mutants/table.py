@@ -670,7 +670,7 @@ MUTANTS: Final = (
     Mutant(
         guard="lines are for those who have a right to them",
         where="tally.airflow.console.line_pages:lines_page",
-        before="if not may(asked.user, READ_LINES, asked.pipeline):",
+        before="if not asked.may_read_lines:",
         after="if False:",
         tests=(f"{CONSOLE}::test_lines_are_for_those_who_have_a_right_to_them",),
     ),

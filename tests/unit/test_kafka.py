@@ -5,7 +5,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,11 +21,11 @@ from tests.tls_listener import certificate, tls_listener
 from tests.unit.values import P0
 
 from tally.config.servers import KafkaSettings
-from tally.errors import AccessDeniedError, KafkaUnavailableError
-from tally.kafka.client import Kafka
+from tally.errors import AccessDeniedError, KafkaUnavailableError, TallyError
+from tally.kafka.client import AskedOnce, Kafka
 from tally.kafka.errors import PATIENCE_S, fault, more_telling
 from tally.kafka.requests import EXAMINE_EACH_S, REFUSED_FOR_S, Requests
-from tally.model import TopicPartition
+from tally.model import KafkaSnapshot, TopicPartition
 
 TIMEOUT_S = 0.5
 GRACE_S = 0.1
@@ -358,3 +358,35 @@ def test_of_a_listener_with_tls_it_is_said_at_once_what_does_not_fit(
             Kafka(settings).snapshot(["alog"])
         assert time.monotonic() - began < 150
     assert next_step in raised.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        (AccessDeniedError("no"), [["a", "refused"], ["a"], ["a"], ["refused"]]),
+        (KafkaUnavailableError("no answer"), [["a", "refused"]] * 3),
+    ],
+)
+def test_a_topic_that_is_refused_fails_those_that_read_it_alone(
+    monkeypatch: pytest.MonkeyPatch, error: TallyError, wanted: list[list[str]]
+) -> None:
+    """Of many that are asked for at once; of a broker that is down nothing else can be asked."""
+    asked: list[list[str]] = []
+
+    def snapshot(_: Kafka, topics: Iterable[str], **__: bool) -> KafkaSnapshot:
+        asked.append(sorted(topics))
+        if "refused" in asked[-1]:
+            raise error
+        return KafkaSnapshot(cluster_id="C", topics={})
+
+    monkeypatch.setattr(Kafka, "snapshot", snapshot)
+    kafka = Kafka(KafkaSettings(bootstrap_servers="127.0.0.1:1"))
+    once = AskedOnce(kafka, {True: ["a", "refused"]})
+    failed = []
+    for topic in ("a", "a", "refused"):
+        try:
+            once.snapshot([topic])
+        except TallyError:
+            failed.append(topic)
+    assert asked == wanted
+    assert failed == (["refused"] if len(asked) == 4 else ["a", "a", "refused"])

@@ -1,5 +1,6 @@
 """Tasks of the minute DAG behind ``plan``: what is complete is announced, alerts are notified."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Final
@@ -61,8 +62,8 @@ def to_announce(
 class TallyAlertOperator(policies.TallyOperator):
     """Notify what the ledger has of alerts that began or ended, by the pipeline's notifiers.
 
-    Each is notified once, whatever is cleared; a task that was killed between a notifier and the
-    ledger notifies again.
+    Each is notified once, whatever is cleared, and though one of several notifiers fails; a task
+    that was killed between a notifier and the ledger notifies again.
     """
 
     @policies.final_unless_retryable()
@@ -72,15 +73,36 @@ class TallyAlertOperator(policies.TallyOperator):
 
         ctx = self.open_context()
         pipeline = ctx.settings.pipeline(self.pipeline)
+        failures: list[Exception] = []
+        untold = 0
         for alert in unnotified(ctx, self.pipeline):
             text = f"{pipeline.name}: {alert.text}"
             about = {**asdict(alert), "pipeline": pipeline.name, "text": text}
+            failed = 0
             for keys in pipeline.notifiers:
-                arguments = {key: value for key, value in keys.items() if key != "class"}
-                notifier = resolve_name(keys["class"])(**arguments)
-                # Not by calling it: that would only log what goes wrong.
-                told: Any = {**context, "alert": about}
-                notifier.render_template_fields(told)
-                notifier.notify(told)
-            note_notified(ctx, self.pipeline, alert)
-            self.log.info("notified: %s", text)
+                try:
+                    _notify(keys, {**context, "alert": about})
+                except Exception as error:
+                    failed += 1
+                    failures.append(error)
+                    self.log.exception("%s has not notified: %s", keys["class"], text)
+            # Of one that some were told of, they are not told again.
+            if failed < len(pipeline.notifiers) or not pipeline.notifiers:
+                note_notified(ctx, self.pipeline, alert)
+                self.log.info("notified: %s", text)
+            else:
+                untold += 1
+        if untold:
+            raise failures[0]
+        if failures:
+            # A retry would find nothing to notify, and hide it.
+            raise policies.final("a notifier has failed: see above") from failures[0]
+
+
+def _notify(keys: "Mapping[str, Any]", told: Any) -> None:
+    """Call a notifier of the configuration."""
+    arguments = {key: value for key, value in keys.items() if key != "class"}
+    notifier = resolve_name(keys["class"])(**arguments)
+    # Not by calling it: that would only log what goes wrong.
+    notifier.render_template_fields(told)
+    notifier.notify(told)

@@ -13,7 +13,8 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from tally import model
 from tally.config.servers import KafkaSettings
-from tally.errors import AccessDeniedError, TopicIdError
+from tally.each import is_down
+from tally.errors import AccessDeniedError, TallyError, TopicIdError
 from tally.kafka.errors import TopicExistsError, UnknownTopicError
 from tally.kafka.records import Span, first_records, read_range
 from tally.kafka.requests import Requests
@@ -311,16 +312,26 @@ class AskedOnce(Kafka):
     def __init__(self, kafka: Kafka, topics: Mapping[bool, Iterable[str]]) -> None:
         super().__init__(kafka._settings, requests=kafka._requests)  # noqa: SLF001 - of this module
         self._topics = topics
-        self._found: dict[bool, model.KafkaSnapshot] = {}
+        self._found: dict[bool, model.KafkaSnapshot | None] = {}
 
     def snapshot(
         self, topics: Iterable[str], *, read_committed: bool = True
     ) -> model.KafkaSnapshot:
-        """See :meth:`Kafka.snapshot`; the topics are among those."""
+        """See :meth:`Kafka.snapshot`; the topics are among those.
+
+        Where one of all the topics cannot be asked, each request asks for its own.
+        """
         if read_committed not in self._found:
             asked = self._topics[read_committed]
-            self._found[read_committed] = super().snapshot(asked, read_committed=read_committed)
+            try:
+                self._found[read_committed] = super().snapshot(asked, read_committed=read_committed)
+            except TallyError as error:
+                if is_down(error):
+                    raise
+                self._found[read_committed] = None
         found = self._found[read_committed]
+        if found is None:
+            return super().snapshot(topics, read_committed=read_committed)
         wanted = {topic: found.topics[topic] for topic in topics if topic in found.topics}
         return dataclasses.replace(found, topics=wanted)
 

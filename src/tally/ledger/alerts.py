@@ -85,17 +85,22 @@ class Broken(NamedTuple):
 
 
 def broken(
-    pipeline: Pipeline, minutes: Mapping[datetime, int], share: float | None, silent: int
+    pipeline: Pipeline,
+    minutes: Mapping[datetime, int],
+    last: datetime,
+    share: float | None,
+    silent: int,
 ) -> dict[AlertRule, Broken]:
     """The limits that are broken. Pure.
 
     Args:
         pipeline: Has the limits.
-        minutes: Lines by complete minute, in order; at least one minute.
+        minutes: Lines by minute that became complete, in order.
+        last: The last complete minute.
         share: Of counted lines among all that were read lately; None of nothing.
         silent: Whole minutes since a plan has found a record.
     """
-    last, lines = max(minutes), tuple(minutes.items())
+    lines = tuple(minutes.items())
     limits = (
         (AlertRule.ABOVE, pipeline.alert_above, lines, gt),
         (AlertRule.BELOW, pipeline.alert_below, lines, lt),
@@ -114,7 +119,8 @@ def broken(
 def judge(tx: Transaction, tables: Tables, pipeline: Pipeline, *, has_found: bool) -> None:
     """Judge the minutes that became complete since the last time, and keep what has changed.
 
-    The first time only the minutes from then on.
+    The first time with limits only the minutes from then on. The share of counted lines and how
+    long there was no record are judged each time.
 
     Args:
         tx: The planning transaction; it has locked the pipeline's row of ``progress``.
@@ -126,31 +132,33 @@ def judge(tx: Transaction, tables: Tables, pipeline: Pipeline, *, has_found: boo
     if has_found:
         tx.execute("update progress set found_at = utc_timestamp(6) where pipeline = %s", (name,))
     if not pipeline.has_alerts:
-        tx.execute(_ENDS, (name, [""]))
+        tx.execute(_JUDGED, (None, name))
+        tx.execute(_ENDS, (name, [*AlertRule]))
         return
     row = tx.one(_TO_JUDGE, (name,))
     until, judged = row["complete_before"], row["judged_before"]
-    if until is None or (judged is not None and until <= judged):
+    if until is None:
         return
-    tx.execute("update progress set judged_before = %s where pipeline = %s", (until, name))
+    tx.execute(_JUDGED, (until, name))
     if judged is None:
         return
     first = max(judged, until - LONGEST)
-    lines = buckets(tx, tables, (first, until), MINUTE)
+    lines = buckets(tx, tables, (first, until), MINUTE) if first < until else {}
     zone = pipeline.time_zone or UTC
     minutes = {
         minute: lines.get(minute, 0)
         for minute in (first + n * MINUTE for n in range((until - first) // MINUTE))
         if is_shown(minute, zone)
     }
-    if minutes:
-        recent = recently_understood(tx, name, fingerprint(pipeline), first_recent(tx, name))
-        found = broken(pipeline, minutes, recent.share, row["silent"])
-        for rule, (log_time, value, bound) in found.items():
-            tx.execute(_FIRES, (name, rule, *[log_time, value, bound] * 2))
-        tx.execute(_ENDS, (name, [*found, ""]))
+    recent = recently_understood(tx, name, fingerprint(pipeline), first_recent(tx, name))
+    found = broken(pipeline, minutes, until - MINUTE, recent.share, row["silent"])
+    for rule, (log_time, value, bound) in found.items():
+        tx.execute(_FIRES, (name, rule, *[log_time, value, bound] * 2))
+    of_all = {AlertRule.SHARE, AlertRule.SILENT}
+    tx.execute(_ENDS, (name, [*(set(AlertRule) if minutes else of_all) - found.keys(), ""]))
 
 
+_JUDGED: Final = "update progress set judged_before = %s where pipeline = %s"
 _TO_JUDGE: Final = """
     select complete_before, judged_before,
         timestampdiff(minute, found_at, utc_timestamp(6)) as silent
@@ -167,7 +175,7 @@ _FIRES: Final = """
 """
 _ENDS: Final = """
     update alert set is_firing = false, changed_at = utc_timestamp(6), notified_at = null
-    where pipeline = %s and is_firing and rule not in %s
+    where pipeline = %s and is_firing and rule in %s
 """
 
 

@@ -68,7 +68,7 @@ def latest_batch(tx: Transaction, pipeline: str, partition: TopicPartition) -> i
 def parts_of(
     tx: Transaction, tables: Tables, pipeline: str, of: Of, limit: int = PARTS_MAX
 ) -> list[Part]:
-    """The live segments with such lines, most lines first.
+    """The live segments with such lines, most lines first; of a batch also those without a line.
 
     Folded segments are not among them: of them only a sum is known.
 
@@ -87,17 +87,19 @@ def parts_of(
         **{f"c.`{_column(tables, name)}` = %s": value for name, value in of.labels.items()},
     }
     asked = {sql: value for sql, value in bounds.items() if value is not None}
+    # Where a line was not counted, another reader may find it.
+    join = "join" if of.minute or of.labels else "left join"
     return records(
         tx,
         Part,
-        f"from {SEGMENTS} join `{tables.contributions}` c using (segment_id)"
+        f"from {SEGMENTS} {join} `{tables.contributions}` c using (segment_id)"
         f" where s.state = 'live' and b.pipeline = %s{''.join(f' and {sql}' for sql in asked)}"
         f" group by s.segment_id order by sum(c.`{LINES}`) desc, s.segment_id limit {limit:d}",
         (pipeline, *asked.values()),
         "s",
         kind="b.kind",
         format_fingerprint="b.format_fingerprint",
-        lines=f"sum(c.`{LINES}`)",
+        lines=f"coalesce(sum(c.`{LINES}`), 0)",
     )
 
 

@@ -155,6 +155,12 @@ def advance(tx: Transaction, pipeline: Pipeline) -> None:
         " where c.pipeline = %s and c.complete_before > p.complete_before",
         (pipeline.name,),
     )
+    # What is open again, in another zone, has not changed since it is complete.
+    tx.execute(
+        "delete a from amendment a join progress p using (pipeline)"
+        " where a.pipeline = %s and a.log_time >= p.complete_before",
+        (pipeline.name,),
+    )
     tx.execute(
         "insert into completion (pipeline, complete_before, completed_at)"
         " select pipeline, complete_before, utc_timestamp(6) from progress where pipeline = %s"

@@ -3,7 +3,7 @@
 Changes nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -91,7 +91,11 @@ class Reads:
 
 
 def reads(
-    tx: Transaction, pipeline: str, span: tuple[datetime, datetime], step: timedelta
+    tx: Transaction,
+    pipeline: str,
+    span: tuple[datetime, datetime],
+    step: timedelta,
+    step_of: Callable[[datetime], int],
 ) -> list[Reads]:
     """What minute batches have read in steps of a span, in order; steps without one are left out.
 
@@ -100,6 +104,7 @@ def reads(
         pipeline: The pipeline.
         span: From and until, in UTC.
         step: How long a step is.
+        step_of: The number of the step of the lines' clock in which a moment is.
     """
     rows = tx.rows(
         "select step, sum(records) as records, sum(waiting) / count(distinct planned_at) as waiting"
@@ -110,14 +115,17 @@ def reads(
         "   and b.committed_at >= %s and b.committed_at < %s) as found group by step order by step",
         (span[0], pipeline, *span),
     )
-    return [
-        Reads(
-            step=int(row["step"]),
-            records=int(row["records"] or 0),
-            waiting=None if row["waiting"] is None else int(row["waiting"]),
+    found: dict[int, Reads] = {}
+    for row in rows:
+        number = step_of(span[0] + int(row["step"]) * step)
+        # Where the clock is set back, an hour of the machines' comes to the one before.
+        before = found.get(number, Reads(step=number, records=0, waiting=None))
+        found[number] = Reads(
+            step=number,
+            records=before.records + int(row["records"] or 0),
+            waiting=before.waiting if row["waiting"] is None else int(row["waiting"]),
         )
-        for row in rows
-    ]
+    return [found[number] for number in sorted(found)]
 
 
 MARKED_BATCHES_MAX: Final = 1_000

@@ -15,7 +15,7 @@ from tally.ledger.progress import (
 )
 from tally.ledger.tables import tables_to_read
 from tally.lines.time_rule import UTC
-from tally.planning.completeness import is_shown
+from tally.planning.completeness import MINUTE, is_shown
 
 HOUR: Final = timedelta(hours=1)
 HOURS_MAX: Final = 100
@@ -32,11 +32,15 @@ class Mark:
     """The last change of a complete minute that was announced, by the clock of the ledger."""
     amended_hour: datetime
     """The last hour that was announced of those with this change."""
+    time_zone: str
+    """The zone in which the lines' clock was read; hours of another one are others."""
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> Self:
         """As :attr:`Announcement.event` has it."""
-        return cls(**{key: datetime.fromisoformat(event[key]) for key in cls.__slots__})
+        moments = ("hours_before", "amended_at", "amended_hour")
+        found = {key: datetime.fromisoformat(event[key]) for key in moments}
+        return cls(**found, time_zone=event.get("time_zone", UTC))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +57,10 @@ class Announcement:
     @property
     def event(self) -> dict[str, Any]:
         """In plain values."""
-        mark = {key: moment.isoformat() for key, moment in asdict(self.mark).items()}
+        mark = {
+            key: value if isinstance(value, str) else value.isoformat()
+            for key, value in asdict(self.mark).items()
+        }
         hours = {
             hour.isoformat(): {"state": str(state), "log_count": self.lines[hour]}
             for hour, state in self.hours.items()
@@ -69,12 +76,16 @@ def announcement(ctx: Context, name: str, before: Mark | None) -> Announcement |
     Args:
         ctx: What is needed from outside.
         name: The pipeline.
-        before: How far it was announced; without it the latest complete hour is the first one.
+        before: How far it was announced; without it, and after a change of the zone, the latest
+            complete hour is the first one.
 
     Raises:
         UnknownPipelineError: No such pipeline is configured.
     """
     pipeline = ctx.settings.pipeline(name)
+    zone = pipeline.time_zone or UTC
+    if before is not None and before.time_zone != zone:
+        before = None
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
         complete = progress_of(tx, name).complete_before
         if complete is None:
@@ -90,13 +101,12 @@ def announcement(ctx: Context, name: str, before: Mark | None) -> Announcement |
         else:
             # A change of an hour that is announced only from now on is announced with it.
             at, hour = last_amended(tx, name), until
-            zone = pipeline.time_zone or UTC
             while first < until and len(hours) < HOURS_MAX:
-                if is_shown(first, zone):
+                if any(is_shown(first + MINUTE * n, zone) for n in range(60)):
                     hours[first] = MinuteState.COMPLETE
                 first += HOUR
         if not hours:
             return None
         lines = lines_of_hours(tx, tables_to_read(tx, pipeline), hours)
-    mark = Mark(hours_before=first, amended_at=at, amended_hour=hour)
+    mark = Mark(hours_before=first, amended_at=at, amended_hour=hour, time_zone=zone)
     return Announcement(mark=mark, hours=hours, lines=lines)

@@ -15,16 +15,15 @@ from zoneinfo import ZoneInfo
 from tally.aggregates.aggregate import Aggregate, fingerprint
 from tally.aggregates.judgement import judge
 from tally.config.pipeline import Pipeline
-from tally.context import Context
+from tally.context import Context, Transaction
 from tally.errors import UsageError
 from tally.formatting import plural, printable_bytes
-from tally.ledger.batches import find_batch
 from tally.ledger.parts import Of, Part, folded_lines, latest_batch, lines_of, parts_of
+from tally.ledger.records import batch_record
 from tally.ledger.tables import Tables, tables_to_read
-from tally.lines.format import MalformedReason
 from tally.lines.reading import Record
 from tally.lines.time_rule import UTC
-from tally.model import KafkaSnapshot, OffsetRange, TopicPartition
+from tally.model import BatchState, KafkaSnapshot, OffsetRange, TopicPartition
 from tally.views import view_of
 
 SEGMENTS_MAX: Final = 2_000
@@ -108,28 +107,6 @@ class LinesView:
         return f"{text}: {'; '.join(self.doubts)}" if self.doubts else text
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecordView:
-    """A record, and what becomes of it by today's rules."""
-
-    partition: TopicPartition
-    """The partition."""
-    offset: int
-    """Its offset."""
-    written_at: datetime | None
-    """Its timestamp; null without one."""
-    log_time: str | None
-    """Its minute, as far as it says one."""
-    reason: MalformedReason | None
-    """Why it cannot be understood; null where it can."""
-    is_counted: bool
-    """Whether it is counted."""
-    value_bytes: int | None
-    """How many bytes it has; null for a record without a value."""
-    value: str | None
-    """Its value as text, with everything unprintable escaped."""
-
-
 def lines(ctx: Context, name: str, of: Of, bounds: Bounds = Bounds()) -> LinesView:
     """The lines behind a count, and whether they are as many.
 
@@ -158,24 +135,24 @@ def lines(ctx: Context, name: str, of: Of, bounds: Bounds = Bounds()) -> LinesVi
                     f"of {of.partition} nothing is counted",
                     next_step=f"tally status {name} lists the partitions",
                 )
-        if of.batch_id is not None and find_batch(tx, of.batch_id).pipeline != name:
-            raise UsageError(
-                f"batch {of.batch_id} is not of pipeline {name}",
-                next_step=f"tally batches {name} lists its batches",
-            )
+        doubts = _doubts_of_batch(tx, name, of.batch_id) if of.batch_id is not None else []
         tables = tables_to_read(tx, pipeline)
         _check_labels(tables, of)
         parts = parts_of(tx, tables, name, of, SEGMENTS_MAX)
-        counted, folded = sum(part.lines for part in parts), 0
-        if of.minute is not None and of.batch_id is None and of.partition is None:
-            counted = lines_of(tx, tables, of.minute, of.labels)
-            folded = folded_lines(tx, tables, name, of.minute, of.labels)
-    search = _Search(ctx=ctx, pipeline=pipeline, of=of, bounds=bounds)
-    if folded:
-        search.doubts.append(f"{folded:,} of them are of segments that were pruned")
+        counted = sum(part.lines for part in parts)
+        if of.minute is not None:
+            is_whole = of.batch_id is None and of.partition is None
+            if is_whole:
+                counted = lines_of(tx, tables, of.minute, of.labels)
+            if folded := folded_lines(tx, tables, name, of.minute, of.labels):
+                them = "them" if is_whole else "the minute"
+                doubts.append(f"{folded:,} of {them} are of segments that were pruned")
+    search = _Search(ctx=ctx, pipeline=pipeline, of=of, bounds=bounds, doubts=doubts)
     if len(parts) == SEGMENTS_MAX:
         search.doubts.append(f"only the {SEGMENTS_MAX:,} segments with most lines are read")
     search.read(parts)
+    if pipeline.offsets == "sparse" and search.found < counted:
+        search.doubts.append("compaction may have removed some")
     is_more = search.found > counted and not search.is_under_other_rules
     verdict = Verdict.UNKNOWN if search.doubts and not is_more else Verdict.DIFFERENT
     if not search.doubts and search.found == counted:
@@ -192,34 +169,27 @@ def lines(ctx: Context, name: str, of: Of, bounds: Bounds = Bounds()) -> LinesVi
     )
 
 
-def record_at(ctx: Context, name: str, partition: TopicPartition, offset: int) -> RecordView | None:
-    """A record as it is in Kafka now, whole; None where Kafka has none at this offset.
+def _doubts_of_batch(tx: Transaction, name: str, batch_id: int) -> list[str]:
+    """Why not all that a batch has counted can be compared.
 
     Raises:
-        UnknownPipelineError: No such pipeline is configured.
-        KafkaUnavailableError, AccessDeniedError: Kafka did not answer, or refused.
+        UnknownBatchError: The ledger has none of that id.
+        UsageError: It is another pipeline's.
     """
-    pipeline = ctx.settings.pipeline(name)
-    asked = OffsetRange(partition=partition, from_offset=offset, until_offset=offset + 1)
-    until = time.monotonic() + ctx.settings.kafka.request_timeout_s
-    held = ctx.kafka.snapshot([partition.topic], read_committed=pipeline.reads_committed)
-    place = held.partition(partition)
-    if place is None or not place.earliest <= offset < place.end:
-        return None
-    spans = ctx.kafka.read(asked, until=until, read_committed=pipeline.reads_committed)
-    found = next((record for span in spans for record in span.records), None)
-    if found is None:
-        return None
-    judged = judge(pipeline, partition, found)
-    return view_of(
-        RecordView,
-        found,
-        judged,
-        partition=partition,
-        log_time=judged.minute,
-        value_bytes=None if found.value is None else len(found.value),
-        value=None if found.value is None else printable_bytes(found.value),
-    )
+    batch = batch_record(tx, batch_id)
+    if batch.pipeline != name:
+        raise UsageError(
+            f"batch {batch_id} is not of pipeline {name}",
+            next_step=f"tally batches {name} lists its batches",
+        )
+    doubts = []
+    if batch.state is not BatchState.COMMITTED:
+        doubts.append(f"batch {batch_id} is {batch.state}")
+    if batch.superseded:
+        doubts.append(f"{plural(batch.superseded, 'segment')} of it replaced by a replay since")
+    if batch.pruned_at is not None:
+        doubts.append("segments of it were pruned")
+    return doubts
 
 
 def _check_labels(tables: Tables, of: Of) -> None:
@@ -273,6 +243,8 @@ class _Search:
 
     def _read_part(self, part: Part, held: KafkaSnapshot) -> bool:
         """Whether a segment was read to its end, as far as Kafka has it."""
+        if self._is_at_its_bounds or time.monotonic() >= self._until:
+            return False
         asked = part.range
         topic, place = held.topics.get(asked.partition.topic), held.partition(asked.partition)
         if not part.is_current or topic is None or topic.topic_id != part.topic_id or not place:
@@ -308,9 +280,13 @@ class _Search:
             for record in span.records:
                 self._look_at(asked.partition, record)
             at = span.until_offset
-            if self.records >= self.bounds.records or self._bytes >= self.bounds.bytes:
+            if self._is_at_its_bounds:
                 break
         return at >= asked.until_offset
+
+    @property
+    def _is_at_its_bounds(self) -> bool:
+        return self.records >= self.bounds.records or self._bytes >= self.bounds.bytes
 
     def _look_at(self, partition: TopicPartition, record: Record) -> None:
         judged = judge(self.pipeline, partition, record)

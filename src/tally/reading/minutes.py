@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -226,11 +226,17 @@ def _chart(
     values = ledger.largest_values(tx, tables, by, shown) if by else {}
     parts = ledger.buckets_by(tx, tables, shown, step, by, list(values)) if by else {}
     zone = ZoneInfo(pipeline.time_zone or UTC_NAME)
-    first, until = (moment.replace(tzinfo=zone).astimezone(UTC) for moment in shown)
+    # Where the clock is set back, an hour is in two of the machines'.
+    first = shown[0].replace(tzinfo=zone).astimezone(UTC)
+    until = shown[1].replace(tzinfo=zone, fold=1).astimezone(UTC)
+
+    def step_of(moment: datetime) -> int:
+        return (moment.astimezone(zone).replace(tzinfo=None) - shown[0]) // step
+
     lost = Counter[int]()
     for loss in find_losses(tx, pipeline.name):
-        if first <= loss.detected_at < until:
-            lost[(loss.detected_at - first) // step] += loss.range.offsets
+        if first <= loss.detected_at < until and loss.state != "restored":
+            lost[step_of(loss.detected_at)] += loss.range.offsets
     is_short = shown[1] - shown[0] <= READS_MAX
     return _Chart(
         step=step,
@@ -248,7 +254,9 @@ def _chart(
         outdated=tuple(outdated),
         marked_since=since,
         values=values,
-        reads=tuple(ledger.reads(tx, pipeline.name, (first, until), step) if is_short else ()),
+        reads=tuple(
+            ledger.reads(tx, pipeline.name, (first, until), step, step_of) if is_short else ()
+        ),
         lost=dict(lost),
         complete_before=complete_before,
     )
@@ -304,8 +312,14 @@ def minute(ctx: Context, pipeline: str, moment: datetime) -> MinuteView:
                 for label in tables.labels
                 if label.is_used
             },
-            completion=next(iter(known.values()), NO_LINES),
+            completion=next(iter(known.values()), _without_lines(tx, pipeline, moment)),
         )
+
+
+def _without_lines(tx: Transaction, pipeline: str, moment: datetime) -> Completion:
+    complete = progress_of(tx, pipeline).complete_before
+    is_complete = complete is not None and f"{moment}" < complete
+    return replace(NO_LINES, state=MinuteState.COMPLETE) if is_complete else NO_LINES
 
 
 def _shown(

@@ -1,5 +1,6 @@
 """Today's rules on a sample of what a replay would read, beside what is counted of it now."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Self
@@ -24,24 +25,24 @@ class Trial:
 
     sampled: int
     """Records of the sample."""
-    found: int
-    """Lines of it that today's rules count."""
     records: int
     """Records that the replaced segments have read, or the offsets of ranges that were never
     counted."""
     counted: int
     """Lines that these segments have counted."""
+    share: float
+    """The share of all records that today's rules count, as the sample of each range says it."""
 
     @property
     def expected(self) -> int:
-        """Lines that the replay is expected to count: the share of the sample of all records."""
-        return round(self.records * self.found / self.sampled)
+        """Lines that the replay is expected to count."""
+        return round(self.records * self.share)
 
     def __str__(self) -> str:
         """The counts before and after."""
         return (
             f"{self.counted:,} lines now, about {self.expected:,} after: today's rules count "
-            f"{self.found / self.sampled:.1%} of a sample of {self.sampled:,} records"
+            f"{self.share:.1%}, by a sample of {self.sampled:,} records"
         )
 
     @classmethod
@@ -54,11 +55,16 @@ class Trial:
             return None
         with ctx.database.transaction(read_only=True) as tx:
             read, counted = counted_in(tx, replaced) if replaced else (0, 0)
+        sampled = Counter(where for where, _ in records)
+        found = Counter(w for w, record in records if judge(pipeline, w, record).is_counted)
+        # Each range has a sample of the same size, and speaks for as many records as it has.
+        offsets = {one.range.partition: one.range.offsets for one in preview.read}
+        weight = sum(offsets[where] for where in sampled)
         return cls(
             sampled=len(records),
-            found=sum(judge(pipeline, where, record).is_counted for where, record in records),
             records=read + preview.never_counted,
             counted=counted,
+            share=sum(offsets[w] * found[w] / n for w, n in sampled.items()) / weight,
         )
 
 

@@ -15,6 +15,8 @@ from tally.status.status import Statuses, first_waiting
 from tally.views import view_of
 
 _WORST_FIRST: Final = (Health.FAIL, Health.WARN, Health.UNKNOWN, Health.OK, Health.SKIP)
+_REQUESTS_MAX: Final = 4
+"""How often Kafka is asked for the oldest records of all pipelines at most."""
 _STANDING: Final = {
     ProblemReason.OPEN_LOSS: "blocked",
     ProblemReason.LATE: "behind",
@@ -125,28 +127,40 @@ def overview(
         waiting[name] = first_waiting(view) if with_times else {}
         of = {"topics": tuple(settings.pipeline(name).topics), "last_committed_at": at}
         found.append(view_of(PipelineSummary, view, oldest_at=None, **of))
-    oldest = _oldest(kafka, known, waiting)
+    oldest = oldest_of(kafka, known, waiting)
     summaries = (replace(one, oldest_at=oldest.get(one.pipeline)) for one in found)
     return PipelinesView(health=worst_of(one.health for one in found), pipelines=tuple(summaries))
 
 
-def _oldest(
+def oldest_of(
     kafka: Kafka,
     pipelines: Sequence[Pipeline],
     waiting: Mapping[str, Mapping[TopicPartition, int]],
 ) -> dict[str, datetime]:
     """Since when something waits in pipelines, as far as Kafka says it in time."""
     found: dict[str, datetime] = {}
-    for committed in (True, False):
-        among = [p.name for p in pipelines if p.reads_committed is committed and p.name in waiting]
-        # Of several pipelines that read a topic the one that is furthest behind says it for all.
-        first = {where: at for name in among for where, at in waiting[name].items()}
+    left = [one for one in pipelines if waiting.get(one.name)]
+    for _ in range(_REQUESTS_MAX):
+        # Of a partition one offset is asked for at a time, and pipelines may be at several.
+        first: dict[TopicPartition, int] = {}
+        asked = []
+        for one in left:
+            offsets, isolation = waiting[one.name], left[0].reads_committed
+            agrees = all(first.get(where, at) == at for where, at in offsets.items())
+            if one.reads_committed is isolation and agrees:
+                first |= offsets
+                asked.append(one)
+        if not asked:
+            break
+        left = [one for one in left if one not in asked]
         try:
-            records = kafka.records_at(first, read_committed=committed) if first else {}
+            records = kafka.records_at(first, read_committed=asked[0].reads_committed)
         except TallyError:
-            records = {}
-        for name in among:
-            times = [records[p][0].written_at for p in waiting[name] if records.get(p)]
+            break
+        for one in asked:
+            times = [
+                records[where][0].written_at for where in waiting[one.name] if records.get(where)
+            ]
             if known := [at for at in times if at is not None]:
-                found[name] = min(known)
+                found[one.name] = min(known)
     return found

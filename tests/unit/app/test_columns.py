@@ -8,7 +8,7 @@ import pytest
 import rich.table
 from tests.unit.values import AT, P0, blank, kafka, known, pipeline, span, totals
 
-from tally.airflow.console import pages
+from tally.airflow.console import line_pages, pages
 from tally.airflow.console.drawing import as_csv
 from tally.airflow.console.page import Table
 from tally.cli.output import Output
@@ -180,7 +180,7 @@ def test_the_console_shows_and_exports_each_record() -> None:
     assert (lost["partition"], lost["offsets"], lost["until_offset"]) == ("alog/0", "1010", "1310")
     (letter,) = exported(Table("letters", "", columns.DEAD_LETTER, [LETTER]))
     assert (letter["value"], letter["partition"]) == ("x" * 200, "alog/0")
-    assert exported(Table("reasons", "", pages.REASONS, [("no-match", 3)])) == [
+    assert exported(Table("reasons", "", line_pages.REASONS, [("no-match", 3)])) == [
         {"reason": "no-match", "dead_letters": "3"}
     ]
     oldest = {P0: WaitingPartition(written_at=AT, expires_at=None)}

@@ -1,5 +1,6 @@
 """What `tally status` says of a partition, and how long what waits in Kafka is still kept."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -7,9 +8,14 @@ from typing import Any
 import pytest
 from tests.unit.values import AT, P0, kafka, known, pipeline, span
 
+from tally.config.pipeline import Pipeline
+from tally.config.servers import KafkaSettings
 from tally.errors import KafkaUnavailableError
-from tally.model import KafkaSnapshot, KnownTopic, Loss, LossCause
+from tally.kafka.client import Kafka
+from tally.lines.reading import Record
+from tally.model import KafkaSnapshot, KnownTopic, Loss, LossCause, TopicPartition
 from tally.status.health import Health, worst_of
+from tally.status.overview import oldest_of
 from tally.status.state import PipelineState
 from tally.status.status import StatusView, WaitingPartition, WaitingView, status_of
 from tally.status.surroundings import Surroundings
@@ -141,3 +147,27 @@ def test_what_is_left_is_a_share_of_the_retention_and_the_smallest_is_measured()
     oldest = {replace(P0, topic=topic): waits(*of) for topic, of in zip("bac", times, strict=True)}
     view = WaitingView(asked_at=AT, status=stand({}, None), oldest=oldest, times_error=None)
     assert view.retention_left == pytest.approx(2 / 7)
+
+
+def test_of_pipelines_that_read_one_topic_each_is_told_its_own_oldest_record() -> None:
+    """Whichever is further behind, and in whatever order they are asked for."""
+
+    class Topic(Kafka):
+        asked = 0
+
+        def records_at(self, offsets: Mapping[TopicPartition, int], **_: Any) -> Any:
+            self.asked += 1
+            of = {where: AT + timedelta(seconds=at) for where, at in offsets.items()}
+            return {where: [Record(value=b"", written_at=at)] for where, at in of.items()}
+
+    names = ("current", "behind", "too", "mute")
+    pipelines = [Pipeline.named(name, {"topics": ["alog"]}) for name in names]
+    waiting = dict(zip(names, ({P0: 999}, {P0: 100}, {P0: 999}, {}), strict=True))
+    topic = Topic(KafkaSettings(bootstrap_servers="127.0.0.1:1"))
+    found = oldest_of(topic, pipelines, waiting)
+    assert {name: (at - AT).seconds for name, at in found.items()} == {
+        "current": 999,
+        "too": 999,
+        "behind": 100,
+    }
+    assert topic.asked == 2

@@ -52,7 +52,7 @@ PAGES: Final[Mapping[str, tuple[str, Compose]]] = {
     "strips": ("strips.html", pages.partitions_page),
     "batches": ("batches.html", pages.batches_page),
     "batches/{batch_id}": ("batch.html", pages.batch_page),
-    "dead-letters": ("dead_letters.html", pages.dead_letters_page),
+    "dead-letters": ("dead_letters.html", line_pages.dead_letters_page),
     "replay": ("replay.html", steering_pages.replay_page),
     "losses": ("losses.html", steering_pages.losses_page),
     "decide": ("decide.html", steering_pages.decide_page),
@@ -143,6 +143,7 @@ def _answer(
         query=frame["query"],
         path=Query(request.path_params),
         user=user,
+        may_read_lines=frame["may_read_lines"](pipeline),
     )
     page = compose(asked)
     if isinstance(page, Response):

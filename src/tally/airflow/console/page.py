@@ -21,6 +21,10 @@ ROWS_MAX: Final = 500
 SHOWN_MAX: Final = 500
 """Rows of a table that a page shows; an export has all."""
 
+TO_BATCH: Final = {"batch_id": "batches/{}"}
+TO_RECORD: Final = "record?partition={partition}&offset={}"
+"""Links of tables."""
+
 _YEARS: Final = range(1000, 9999)
 
 Name = TypeVar("Name", bound=str)
@@ -108,6 +112,8 @@ class Asked:
     """The variable parts of its path."""
     user: Any
     """Who asks."""
+    may_read_lines: bool
+    """Whether who asks may see the bytes of records, not only counts."""
 
     @property
     def statuses(self) -> Statuses:

@@ -6,32 +6,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from fastapi import Response
 from fastapi.responses import JSONResponse, RedirectResponse
 
 from tally.airflow.console.drawing import HEADERS, minute_text
-from tally.airflow.console.page import ROWS, ROWS_MAX, Asked, Page, Table
+from tally.airflow.console.page import ROWS, ROWS_MAX, TO_BATCH, Asked, Page, Table
 from tally.airflow.policies import REPLAY_SUFFIX
 from tally.errors import UsageError
 from tally.ledger.dead_letters import Among
 from tally.ledger.results import ResultRow
-from tally.lines.format import MalformedReason
 from tally.model import BatchKind, BatchState
 from tally.packaged import packaged
 from tally.reading import columns
 from tally.reading.batches import BatchView, batch, batches
 from tally.reading.columns import Column
-from tally.reading.dead_letters import (
-    ReasonsView,
-    alike,
-    dead_letters,
-    read_partition,
-    reasons,
-)
+from tally.reading.dead_letters import dead_letters
 from tally.reading.minutes import MINUTE, MinutesView, last_hour, minute, minutes
 from tally.status.overview import PipelineSummary, overview
 from tally.status.state import PartitionStatus
@@ -46,8 +38,6 @@ AT_ONCE_MAX: Final = 30
 STRIPS_MAX: Final = 1_000
 """Partitions of which a page shows strips; the table has all."""
 
-TO_BATCH: Final = {"batch_id": "batches/{}"}
-TO_RECORD: Final = "record?partition={partition}&offset={}"
 
 BARS: Final = (
     Column("minute", "from", of=attrgetter("first_minute")),
@@ -65,19 +55,6 @@ PARTS: Final = (
         "counted by",
         of=lambda part: "a replay" if part.kind is BatchKind.REPLAY else "a minute batch",
     ),
-)
-KINDS: Final = (
-    Column("number", "dead letters"),
-    Column("reason", "reason"),
-    Column("first_seen", "first seen"),
-    Column("last_seen", "last seen"),
-    Column("partition", "partition", of=lambda kind: str(kind.example.partition)),
-    Column("offset", "newest", of=lambda kind: kind.example.offset),
-    Column("value", "its text", of=lambda kind: kind.example.value, is_raw=True),
-)
-REASONS: Final = (
-    Column("reason", "reason", of=itemgetter(0)),
-    Column("dead_letters", "dead letters", of=itemgetter(1)),
 )
 
 
@@ -290,49 +267,3 @@ def batch_tables(view: BatchView) -> tuple[Table, ...]:
         Table("ranges", "Ranges", columns.SEGMENT, view.ranges, links=superseding),
         Table("rows", "Rows of the result to which it adds most", rows, view.minutes),
     )
-
-
-def dead_letters_page(asked: Asked) -> Page:
-    """Dead letters of what is in the result, and how many there are of each reason."""
-    query = asked.query
-    partition = query.get("partition")
-    among = Among(
-        batch_id=query.number("batch"),
-        partition=read_partition(partition, "partition") if partition else None,
-        since=query.moment("since", zone=True),
-        before=query.moment("until", zone=True),
-        minute=query.moment("minute"),
-    )
-    skip, limit = query.number("skip") or 0, query.limit()
-    read = dead_letters(
-        asked.ctx,
-        asked.pipeline,
-        among,
-        reason=query.one_of("reason", MalformedReason),
-        text=query.get("text"),
-        skip=skip,
-        limit=ROWS_MAX,
-    ).dead_letters
-    found = read[:limit]
-    totals = reasons(asked.ctx, asked.pipeline, among)
-    values = {
-        "letters": found,
-        "reasons": list(MalformedReason),
-        "totals": totals,
-        "more": skip + limit if len(found) == limit else None,
-        "batches": sorted({letter.batch_id for letter in found}),
-    }
-    if among.minute is not None:  # no totals are kept by minute
-        counted = Counter(letter.reason for letter in read)
-        totals = ReasonsView(totals=dict(counted.most_common()), is_of_latest=False)
-    others = urlencode({key: query[key] for key in query if key not in {"reason", "skip"}})
-    to_reason = {"reason": f"dead-letters?{others}&reason={{}}"}
-    not_understood = "Records that could not be understood"
-    kinds = f"The latest {len(read):,}, by likeness: their texts differ in numbers alone"
-    links = {**TO_BATCH, "offset": TO_RECORD}
-    tables = (
-        Table("reasons", "By reason", REASONS, totals.totals.items(), links=to_reason),
-        Table("kinds", kinds, KINDS, alike(read), links={"offset": TO_RECORD}),
-        Table("dead_letters", not_understood, columns.DEAD_LETTER, found, links=links),
-    )
-    return Page("Dead letters", values, tables)

@@ -5,7 +5,7 @@ const HEIGHT = window.matchMedia("(min-width: 1700px)").matches ? 420 : 280;
 const READS_HEIGHT = 110;
 const SECONDS = 60;
 const HIDDEN = new Set(); // values that the legend has switched off, also after a renewal
-const Chart = { scale: "linear", at: null };
+const Chart = { scale: "linear" };
 
 function colour(name, alpha = 1) {
   const probe = document.createElement("span");
@@ -174,11 +174,19 @@ class MinutesChart {
     this.drawReads();
     this.drawLegend();
     this.place.addEventListener("keydown", (event) => this.onKey(event));
-    new ResizeObserver(() => {
+    this.resizes = new ResizeObserver(() => {
       for (const plot of [this.plot, this.reads]) {
         plot?.setSize({ width: this.place.clientWidth, height: plot.height });
       }
-    }).observe(this.place);
+    });
+    this.resizes.observe(this.place);
+  }
+
+  // A plot that is only taken out of the page still hears of the cursor of the others.
+  destroy() {
+    this.resizes.disconnect();
+    this.plot.destroy();
+    this.reads?.destroy();
   }
 
   draw() {
@@ -297,8 +305,8 @@ class MinutesChart {
   }
 
   point(n) {
-    if (n === null || n === undefined || n === Chart.at) return;
-    Chart.at = n;
+    if (n === null || n === undefined || n === this.at) return;
+    this.at = n;
     this.told.textContent = this.describe(n);
   }
 
@@ -344,7 +352,7 @@ class MinutesChart {
 
   onKey(event) {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    const at = Chart.at ?? this.times.length - 1;
+    const at = this.at ?? this.times.length - 1;
     if (event.key === "Enter") this.open(at);
     if (step === undefined) return;
     event.preventDefault();
@@ -376,5 +384,9 @@ document.addEventListener("click", (event) => {
     }
     document.querySelectorAll("[data-chart]").forEach((figure) => figure.drawn?.draw());
   }
-  if (event.target.closest(".brushed .clear")) event.target.closest(".brushed").hidden = true;
+  if (event.target.closest(".brushed .clear")) {
+    event.target.closest(".brushed").hidden = true;
+    const nothing = { left: 0, top: 0, width: 0, height: 0 };
+    document.querySelectorAll("[data-chart]").forEach((figure) => figure.drawn?.plot.setSelect(nothing, false));
+  }
 });

@@ -76,6 +76,7 @@ function replace(part, now) {
   const focus = [...part.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
   const scrolled = [...part.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
   const open = [...part.querySelectorAll("details")].map((one) => one.open);
+  part.drawn?.destroy();
   part.replaceWith(document.adoptNode(now));
   remember(now);
   now.querySelectorAll(".scroll").forEach((one, n) => (one.scrollLeft = scrolled[n] ?? 0));
@@ -126,8 +127,10 @@ function doubt(part) {
 }
 
 async function fill(part) {
+  const asked = part.dataset.src;
   try {
-    const { code, page } = await fetched(part.dataset.src);
+    const { code, page } = await fetched(asked);
+    if (part.dataset.src !== asked) return; // something else was asked for since
     // An error of Tally's is a page, too; what else answers has none.
     const fragment = page.querySelector(".fragment") ?? page.querySelector("main");
     if (code === 401) say(SIGN_IN);
@@ -135,7 +138,13 @@ async function fill(part) {
     if (fragment === null) return doubt(part);
     if (isInUse(part)) return;
     const focus = [...part.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
+    // Figures that have their place in another part of the page.
+    for (const one of fragment.querySelectorAll("[data-into]")) {
+      document.getElementById(one.dataset.into)?.replaceChildren(...one.childNodes);
+      one.remove();
+    }
     part.replaceChildren(document.adoptNode(fragment));
+    if (part.querySelector("tr[data-name]") !== null) showFound();
     if (focus >= 0) [...part.querySelectorAll(FOCUSABLE)][focus]?.focus({ preventScroll: true });
   } catch {
     doubt(part);
@@ -185,12 +194,17 @@ function showLines(event) {
 }
 
 // A name of a pipeline leads to it; on the list of all, what is typed leaves the rows that have it.
+function showFound() {
+  const name = document.querySelector("form[data-find] input")?.value.trim() ?? "";
+  const rows = [...document.querySelectorAll("tr[data-name]")];
+  rows.forEach((row) => (row.hidden = !row.dataset.name.includes(name)));
+  return { name, rows };
+}
+
 function find(event) {
   const form = event.target.closest("form[data-find]");
   if (form === null) return;
-  const name = form.elements.namedItem("name").value.trim();
-  const rows = [...document.querySelectorAll("tr[data-name]")];
-  rows.forEach((row) => (row.hidden = !row.dataset.name.includes(name)));
+  const { name, rows } = showFound();
   const names = [...form.querySelectorAll("option")].map((option) => option.value);
   const shown = rows.filter((row) => !row.hidden).map((row) => row.dataset.name);
   const found = names.includes(name) ? name : shown.length === 1 ? shown[0] : null;
