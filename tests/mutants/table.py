@@ -675,6 +675,27 @@ MUTANTS: Final = (
         tests=(f"{CONSOLE}::test_lines_are_for_those_who_have_a_right_to_them",),
     ),
     Mutant(
+        guard="the right to one pipeline shows no record of another's topic",
+        where="tally.reading.records:record_at",
+        before="if not is_known:",
+        after="if False:",
+        tests=(f"{CONSOLE}::test_lines_are_for_those_who_have_a_right_to_them",),
+    ),
+    Mutant(
+        guard="bytes of dead letters are for those who may read lines",
+        where="tally.airflow.console.line_pages:dead_letters_page",
+        before="of if asked.may_read_lines else",
+        after="of if True else",
+        tests=(f"{CONSOLE}::test_dead_letters_have_no_bytes_for_those_who_only_view",),
+    ),
+    Mutant(
+        guard="of a batch a line that was not counted is found",
+        where="tally.ledger.parts:parts_of",
+        before='else "left join"',
+        after='else "join"',
+        tests=(f"{LINES}::test_a_line_that_was_not_counted_is_found",),
+    ),
+    Mutant(
         guard="the right to one pipeline abandons no batch of another",
         where="tally.airflow.settling:_abandon",
         before="batch(ctx, batch_id, pipeline=pipeline)",
