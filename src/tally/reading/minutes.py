@@ -263,9 +263,9 @@ def _chart(
 
 
 def last_hour(ctx: Context, names: Sequence[str]) -> dict[str, list[int]]:
-    """The lines of each of the sixty minutes before now, of several pipelines.
+    """The lines of each of the last sixty complete minutes, of several pipelines.
 
-    On the lines' own clock, as the pipeline's time zone reads it. A pipeline whose tables are not
+    Before one is complete, of those before now, as the pipeline's time zone reads it. A pipeline whose tables are not
     there is left out.
 
     Raises:
@@ -278,6 +278,8 @@ def last_hour(ctx: Context, names: Sequence[str]) -> dict[str, list[int]]:
             pipeline = ctx.settings.pipeline(name)
             here = now.astimezone(ZoneInfo(pipeline.time_zone or UTC_NAME)).replace(tzinfo=None)
             until = here.replace(second=0, microsecond=0)
+            if complete := progress_of(tx, name).complete_before:
+                until = min(until, datetime.fromisoformat(complete))
             try:
                 tables = tables_to_read(tx, pipeline)
                 counted = ledger.buckets(tx, tables, (until - 60 * MINUTE, until), MINUTE)

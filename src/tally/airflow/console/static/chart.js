@@ -1,11 +1,12 @@
 // The chart of a result, drawn by uPlot: bars by minute, stacked by a label, and what was read below.
 "use strict";
 
-const HEIGHT = window.matchMedia("(min-width: 1700px)").matches ? 420 : 280;
+const HEIGHT = window.matchMedia("(min-width: 1700px)").matches ? Math.min(560, Math.max(420, window.innerHeight - 800)) : 280;
 const READS_HEIGHT = 110;
 const SECONDS = 60;
 const HIDDEN = new Set(); // values that the legend has switched off, also after a renewal
-const Chart = { scale: "linear" };
+const Chart = { scale: "linear", opened: null };
+const IS_NARROW = window.innerWidth < 640;
 
 function colour(name, alpha = 1) {
   const probe = document.createElement("span");
@@ -82,11 +83,16 @@ function marks(bars, gaps, lost) {
     pen.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
     pen.textAlign = "center";
     const pattern = hatched(pen);
-    const paint = {};
+    const paint = { chosen: colour("ink", 0.12) };
     for (const name of ["quiet", "lost", "planned", "waiting", "replayed"]) paint[name] = colour(name);
     const floor = plot.bbox.top + plot.bbox.height;
+    let before = null;
     bars.forEach((bar, n) => {
       const middle = plot.valToPos(plot.data[0][n], "x", true);
+      if (plot.data[0][n] === Chart.opened) {
+        pen.fillStyle = paint.chosen;
+        pen.fillRect(middle - width / 2, plot.bbox.top, width, plot.bbox.height);
+      }
       if (gaps[n]) {
         pen.fillStyle = paint.quiet;
         pen.fillRect(middle - width * 0.2, floor - 3 * devicePixelRatio, width * 0.4, 2 * devicePixelRatio);
@@ -97,16 +103,20 @@ function marks(bars, gaps, lost) {
         pen.strokeRect(middle, plot.bbox.top, 0, plot.bbox.height);
         pen.fillText("✕", middle, plot.bbox.top + 10 * devicePixelRatio);
       }
+      const kind = bar === null ? null : bar.outdated ? "outdated" : bar.replayed ? "replayed" : bar.state;
+      const isFirst = kind !== before;
+      before = kind;
       if (bar === null) return;
       const top = plot.valToPos(bar.lines, "y", true);
       if (bar.state === "open") {
         pen.fillStyle = pattern;
         pen.fillRect(middle - width / 2, top, width, floor - top);
       }
-      const kind = bar.outdated ? "outdated" : bar.replayed ? "replayed" : bar.state;
+      // A band below the bars, and a sign where it begins.
       if (kind in signs) {
         pen.fillStyle = paint[signs[kind][1]];
-        pen.fillText(signs[kind][0], middle, Math.max(top - 4, plot.bbox.top + 10));
+        pen.fillRect(middle - width / 2, floor + devicePixelRatio, width, 3 * devicePixelRatio);
+        if (isFirst) pen.fillText(signs[kind][0], middle, Math.max(top - 4, plot.bbox.top + 10));
       }
     });
     pen.restore();
@@ -138,11 +148,11 @@ function options(place, height, step, range, more) {
     height,
     tzDate: (stamp) => uPlot.tzDate(new Date(stamp * 1000), "UTC"),
     legend: { show: false },
-    padding: [8, 0, 0, 0],
+    padding: [8, 20, 0, 0],
     scales: { x: { range: () => range }, y: more.y },
     axes: [
       { ...axis(), grid: { show: false }, values: (_, values) => times(values), space: 60, size: 28 },
-      { ...axis(), values: (_, values) => values.map((v) => (v === null ? "" : short(v))), size: 52 },
+      { ...axis(), values: (_, values) => values.map((v) => (v === null ? "" : short(v))), size: IS_NARROW ? 36 : 52, space: 48 },
     ],
     cursor: {
       y: false,
@@ -155,7 +165,7 @@ function options(place, height, step, range, more) {
   };
 }
 
-const bars = () => uPlot.paths.bars({ size: [0.86, Infinity, 1], align: 0 });
+const bars = () => uPlot.paths.bars({ size: [IS_NARROW ? 0.7 : 0.86, Infinity, 1], align: 0 });
 
 class MinutesChart {
   constructor(figure, view) {
@@ -317,6 +327,8 @@ class MinutesChart {
   open(n) {
     if (n === null || n === undefined || this.bars[n] === null || this.plot.select.width > 0) return;
     if (this.view.step_minutes === 1) {
+      Chart.opened = this.times[n];
+      this.plot.redraw(false);
       void window.showBehind(`minute?at=${this.minuteOf(n)}`, this.describe(n));
       return;
     }

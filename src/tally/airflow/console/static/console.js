@@ -167,7 +167,10 @@ async function keepRenewing() {
 async function showBehind(address, title) {
   const place = document.getElementById("behind");
   const heading = document.createElement("h2");
-  heading.textContent = title;
+  const link = document.createElement("a");
+  link.href = address;
+  link.textContent = title;
+  heading.append(link);
   place.hidden = false;
   place.replaceChildren(heading);
   try {
@@ -330,6 +333,7 @@ followTheme();
 document.addEventListener("DOMContentLoaded", () => {
   remember(document);
   prepare(document);
+  document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   document.querySelector("[autofocus]")?.focus(); // browsers leave it out in a frame
   document.addEventListener("click", leaveFrame);
   document.addEventListener("click", showLines);
