@@ -11,6 +11,7 @@ from tests.console.running_stack import PIPELINE, RunningStack
 PATIENCE_MS = 180_000
 """For one answer; the machine may be busy."""
 WIDE = (1280, 800)
+TALL = (1280, 1240)
 WIDEST = (2560, 1300)
 NARROW = (390, 844)
 Theme = Literal["light", "dark"]

@@ -73,7 +73,9 @@ def test_what_is_shown_can_be_read_in_light_and_dark() -> None:
     said = set(re.findall(r"[ {]color: ([^;]+);", STYLE))  # others would not be seen above
     known = {f"var(--{name})" for name in TEXTS} | {"inherit"}
     assert said - known == {"light-dark(#ffffff, #06264f)"}
-    buttons = re.findall(r"\.(?:primary|danger) {[^}]*background: light-dark\((.*?), (.*?)\)", STYLE)
+    buttons = re.findall(
+        r"\.(?:primary|danger) {[^}]*background: light-dark\((.*?), (.*?)\)", STYLE
+    )
     assert len(buttons) == 2
     for grounds in buttons:
         for text, ground in zip(("#ffffff", "#06264f"), grounds, strict=True):
