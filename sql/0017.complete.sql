@@ -52,6 +52,7 @@ create table if not exists progress (
     counted_through datetime(6) null,
     complete_before datetime null,
     time_zone varchar(64) not null default 'UTC',
+    planned_by char(64) character set ascii collate ascii_bin null,
     judged_before datetime null,
     found_at datetime(6) not null default current_timestamp(6),
     constraint progress_of_pipeline foreign key (pipeline) references pipeline (pipeline)

@@ -233,6 +233,9 @@ def test_dead_letters_are_exact_and_cannot_reach_the_terminal(tally: Call, world
     batches = [line.split()[0] for line in text.splitlines()[1:]]
     assert batches == [str(second), *[str(first)] * 3]
     assert tally("dead-letters", "--reason", "no-level").stdout.splitlines()[1:] == ["none"]
+    minute = document["dead_letters"][0]["log_time"]
+    assert tally("dead-letters", "--minute", minute).stdout.count("\n") > 1
+    assert tally("dead-letters", "--minute", "2001-01-01 00:00").stdout.splitlines()[1:] == ["none"]
     tally("dead-letters", "--reason", "other").ends(2, "'no-level'")
     cut = tally("dead-letters", "--limit", "1").stdout.splitlines()
     assert cut[2:] == ["1 shown, there may be more: --limit N"]

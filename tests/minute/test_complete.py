@@ -14,7 +14,7 @@ from tally.status.status import Statuses
 from tests.minute import steps
 from tests.minute.steps import AT, AT_LATER, ERROR, LATER
 from tests.minute.test_replay import add_loss
-from tests.world import World
+from tests.world import World, run_batch
 
 pytestmark = pytest.mark.stack
 
@@ -213,6 +213,28 @@ def test_in_another_zone_it_is_told_anew_which_minutes_are_complete(world: World
     assert world.rows("select log_time from amendment where pipeline = %s", (world.name,)) == []
     of = "select max(complete_before) as last from completion where pipeline = %s"
     assert [f"{row['last']}" for row in world.rows(of, (world.name,))] == [west]
+
+
+@pytest.mark.parametrize("change", ["topic", "lateness", "zone"])
+def test_a_commit_under_an_older_configuration_completes_nothing(world: World, change: str) -> None:
+    """As of a process that has read it before: what the last plan has meant holds."""
+    counted(world, ERROR)
+    asked = world.ask_replay()
+    (batch_id,) = (b["batch_id"] for b in world.batches() if b["replay_id"] == asked.replay_id)
+    old = world.context(world.reader)
+    if change == "topic":
+        world.create_topic(1, f"{world.topic}_b")
+        world.produce([ERROR], topic=f"{world.topic}_b")
+        world.configure(topics=[world.topic, f"{world.topic}_b"])
+    else:
+        world.configure(
+            **({"lateness_s": 3600} if change == "lateness" else {"time_zone": "Asia/Tokyo"})
+        )
+    world.plan()
+    before = progress(world)
+    run_batch(old, batch_id)
+    assert progress(world) == before
+    assert (before.counted_through is None) == (change == "topic")
 
 
 def test_an_older_answer_of_kafka_is_not_seen_after_a_newer_one(world: World) -> None:

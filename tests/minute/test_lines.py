@@ -13,10 +13,11 @@ from tally.ledger.dead_letters import Among
 from tally.ledger.parts import Of
 from tally.ledger.tables import tables_of
 from tally.maintenance.prune import prune
-from tally.model import TopicPartition
+from tally.model import KafkaSnapshot, TopicPartition
 from tally.reading.dead_letters import dead_letters
 from tally.reading.lines import Bounds, Verdict, lines
 from tally.reading.records import record_at
+from tests.fakes import DisturbedKafka
 from tests.minute.test_labels import PATTERN
 from tests.minute.test_replay import asked, replay
 from tests.world import World
@@ -174,10 +175,12 @@ def test_of_a_batch_whose_counts_were_replaced_or_pruned_nothing_is_proven(world
     world.delete_records(0, 3)
     prune(world.context(), world.name, timedelta())
     where = TopicPartition(topic=world.topic, partition=1)
+    fold = next(batch for batch in world.batches() if batch["kind"] == "fold")
     for of, told in (
         (Of(batch_id=batch_id), "segments of it were pruned"),
         (Of(minute=AT, partition=where), "3 of the minute are of segments that were pruned"),
         (Of(minute=AT), "3 of them are of segments that were pruned"),
+        (Of(batch_id=fold["batch_id"]), "segments of it were pruned"),
     ):
         view = lines(world.context(), world.name, of)
         assert view.verdict is Verdict.UNKNOWN
@@ -207,6 +210,36 @@ def test_what_kafka_no_longer_has_is_said(world: World) -> None:
     view = lines(world.context(), world.name, Of(minute=AT))
     assert (view.verdict, view.found, view.records) == (Verdict.UNKNOWN, 0, 0)
     assert "Kafka no longer has this topic" in str(view)
+
+
+def test_what_was_truncated_or_created_again_since_proves_nothing(world: World) -> None:
+    """Other records are at the offsets then, as many as they may be."""
+    counted(world, *[LINE] * 3)
+    other = [LINE.replace("some", "another")] * 3
+
+    def create_again(held: KafkaSnapshot) -> KafkaSnapshot:
+        world.delete_topic()
+        world.create_topic(2)
+        world.produce(other)
+        return held
+
+    kafka = DisturbedKafka(world.context().kafka, alter=create_again)
+    view = lines(world.context(kafka=kafka), world.name, Of(minute=AT))
+    assert view.verdict is Verdict.UNKNOWN
+    assert "a topic was created again meanwhile" in str(view)
+    # As after an unclean election: the same topic, and fewer records.
+    world.delete_topic()
+    world.create_topic(2)
+    held = world.context().kafka.snapshot([world.topic])
+    world.execute(
+        "update topic_incarnation set topic_id = %s where pipeline = %s",
+        (held.topics[world.topic].topic_id, world.name),
+    )
+    world.plan()
+    world.produce(other)
+    view = lines(world.context(), world.name, Of(minute=AT))
+    assert view.verdict is Verdict.UNKNOWN
+    assert "of 1 segment Kafka has lost records since" in str(view)
 
 
 def test_lines_that_other_rules_have_counted_are_no_proof(world: World) -> None:

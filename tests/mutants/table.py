@@ -696,6 +696,20 @@ MUTANTS: Final = (
         tests=(f"{LINES}::test_a_line_that_was_not_counted_is_found",),
     ),
     Mutant(
+        guard="a commit under an older configuration completes nothing",
+        where="tally.ledger.progress:advance",
+        before="if last != digest and not plans:",
+        after="if False:",
+        tests=(f"{COMPLETE}::test_a_commit_under_an_older_configuration_completes_nothing",),
+    ),
+    Mutant(
+        guard="hours of another zone than the plan's are not announced",
+        where="tally.reading.hours:announcement",
+        before="known.complete_before is None or known.time_zone != zone",
+        after="known.complete_before is None",
+        tests=("tests/minute/test_hours.py::test_hours_are_of_a_zones_clock",),
+    ),
+    Mutant(
         guard="the right to one pipeline abandons no batch of another",
         where="tally.airflow.settling:_abandon",
         before="batch(ctx, batch_id, pipeline=pipeline)",

@@ -62,5 +62,7 @@ def test_a_time_without_a_zone_is_utc_only_where_that_is_said() -> None:
         parse_time("yesterday", assume_utc=True)
     assert "2026-11-20T14:05:00Z" in refused.value.next_step
     assert parse_minute("2026-1-2 3:04") == "2026-01-02 03:04"  # so that minutes sort as text
+    for text in ("2026-01-02T03:00", "2026-01-02 03:00:00", "2026-01-02T03:00:00"):  # as shown
+        assert parse_minute(text) == "2026-01-02 03:00"
     with pytest.raises(ReplayRefusedError, match="is not a minute"):
         parse_minute("14:05")

@@ -111,6 +111,7 @@ def lines(
     type=options.TIME,
     help="Only of batches that were committed before this time; needs one of the others.",
 )
+@click.option("--minute", type=options.MINUTE, help="Only of this minute, on the lines' clock.")
 @options.limit(default=50, help="Records at most.")
 @options.wide
 def dead_letters(
@@ -121,6 +122,7 @@ def dead_letters(
     reason: str | None,
     text: str | None,
     limit: int,
+    minute: str | None,
     **bounds: Any,
 ) -> None:
     """List records that could not be understood.
@@ -134,12 +136,14 @@ def dead_letters(
 
     Examples:
         tally dead-letters --batch 42
+        tally dead-letters --minute '2026-11-20 14:05'
         tally dead-letters error_log --partition alog/0 --text timeout
         tally dead-letters error_log --limit 1000 --json | jq -r '.dead_letters[].reason'
     """  # noqa: D301 - click keeps the lines after a backspace
     name = app.pipeline(pipeline)
     place = None if partition is None else letters.read_partition(partition, "--partition")
-    among = Among(partition=place, **bounds)
+    at = None if minute is None else datetime.fromisoformat(minute)
+    among = Among(partition=place, minute=at, **bounds)
     view = letters.dead_letters(app.context, name, among, reason=reason, text=text, limit=limit)
     app.out.document(view)
     app.out.records(described.DEAD_LETTER, view.dead_letters)

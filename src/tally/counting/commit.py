@@ -136,7 +136,7 @@ def commit_in(
         settle_replay(tx, batch.replay_id)
     # 6
     progress.amend(tx, tables, batch)
-    progress.advance(tx, pipeline)
+    progress.advance(tx, pipeline, plans=False)
     return True
 
 

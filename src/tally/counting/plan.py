@@ -239,7 +239,7 @@ def _plan(
         found = ingest.beside(found, busy, by_partition=pipeline.commits_by_partition)
     new = positions.write_plan(tx, pipeline, found, known, asked.kafka, ctx.requester)
     progress.see(tx, pipeline.name, seen, asked.at)
-    progress.advance(tx, pipeline)
+    progress.advance(tx, pipeline, plans=True)
     alerts.judge(tx, own, pipeline, has_found=bool(new))
     planned = [*resumed, *(batches.find_batches(tx, new) if new else ())]
     return Planned(

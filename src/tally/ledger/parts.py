@@ -3,15 +3,17 @@
 Changes nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
 from tally.aggregates.aggregate import LINES, TIME
+from tally.errors import UsageError
+from tally.ledger.decisions import find_losses
 from tally.ledger.rows import SEGMENTS, records
 from tally.ledger.tables import Tables
-from tally.model import BatchKind, OffsetRange, TopicPartition
+from tally.model import BatchKind, LossCause, OffsetRange, TopicPartition
 from tally.mysql.transactions import Transaction
 
 PARTS_MAX: Final = 50
@@ -78,6 +80,9 @@ def parts_of(
         pipeline: The pipeline.
         of: Which lines; by minute, batch or partition.
         limit: How many segments at most.
+
+    Raises:
+        UsageError: No such label is counted.
     """
     bounds: dict[str, object] = {
         f"c.`{TIME}` = %s": of.minute,
@@ -100,6 +105,20 @@ def parts_of(
         kind="b.kind",
         format_fingerprint="b.format_fingerprint",
         lines=f"coalesce(sum(c.`{LINES}`), 0)",
+    )
+
+
+def parts_lost(tx: Transaction, name: str, parts: Sequence[Part]) -> int:
+    """Of how many segments a partition was truncated since: others may be in their place."""
+    lost = [loss for loss in find_losses(tx, name) if loss.cause is LossCause.TRUNCATED]
+    return sum(
+        any(
+            (part.topic_id, part.range.partition) == (loss.topic_id, loss.range.partition)
+            and part.range.from_offset < loss.range.until_offset
+            and loss.range.from_offset < part.range.until_offset
+            for loss in lost
+        )
+        for part in parts
     )
 
 
@@ -132,5 +151,15 @@ def folded_lines(
 
 
 def _column(tables: Tables, name: str) -> str:
-    """A column of a label, which is one of the table's."""
-    return next(label.column for label in tables.labels if label.column == name)
+    """A column of a label.
+
+    Raises:
+        UsageError: The table has no such label.
+    """
+    known = [label.column for label in tables.labels]
+    if name not in known:
+        raise UsageError(
+            f"{name!r} is no label of {tables.result}",
+            next_step=f"it has: {', '.join(known) or 'none'}",
+        )
+    return name

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from hashlib import sha256
 from typing import Final
 
 from tally.config.pipeline import Pipeline
@@ -39,6 +40,8 @@ class Progress:
     complete_before: str | None = None
     """The first minute that is still open, ``YYYY-MM-DD HH:MM:00`` on the lines' own clock; None
     before the first one is complete."""
+    time_zone: str = UTC_NAME
+    """The zone in which that clock is read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,14 +136,28 @@ def amend(tx: Transaction, tables: Tables, batch: Batch) -> None:
         )
 
 
-def advance(tx: Transaction, pipeline: Pipeline) -> None:
+def advance(tx: Transaction, pipeline: Pipeline, *, plans: bool) -> None:
     """Record by when all is counted, and which minutes are complete by that; it locks the row.
 
     With a partition of which nothing is known yet, by no moment. What was complete stays so, unless
     the lines' clock is read in another zone than before.
+
+    Args:
+        tx: An open transaction.
+        pipeline: Has the topics, the lateness and the zone.
+        plans: Whether it plans. A commit, whose process may have read an older configuration,
+            records nothing where these are not the last plan's.
     """
     _locked(tx, pipeline.name)
     topics = sorted(set(pipeline.topics))
+    meant = json.dumps([topics, pipeline.lateness_s, pipeline.time_zone or UTC_NAME])
+    digest = sha256(meant.encode()).hexdigest()
+    last = tx.scalar("select planned_by from progress where pipeline = %s", (pipeline.name,))
+    if last != digest and not plans:
+        return
+    if last != digest:
+        planned_by = "update progress set planned_by = %s where pipeline = %s"
+        tx.execute(planned_by, (digest, pipeline.name))
     least = tx.one(_LEAST, (pipeline.name, topics))
     if not least["is_known"] or least["topics"] < len(topics):
         forget_through(tx, pipeline.name)
@@ -179,7 +196,7 @@ def progress_of(tx: Transaction, pipeline: str) -> Progress:
     """How far a pipeline has counted; nothing is known before its first plan."""
     row = tx.row(
         "select counted_through, date_format(complete_before, '%%Y-%%m-%%d %%H:%%i:%%s')"
-        " as complete_before from progress where pipeline = %s",
+        " as complete_before, time_zone from progress where pipeline = %s",
         (pipeline,),
     )
     return record(Progress, row) if row else Progress()

@@ -279,13 +279,16 @@ def parse_time(text: str, *, assume_utc: bool = False) -> datetime:
 def parse_minute(text: str) -> str:
     """A minute of the lines' own clock as ``YYYY-MM-DD HH:MM``, with all its zeros.
 
-    In this form minutes sort as text in the order of time.
+    In this form minutes sort as text in the order of time. Zeros of seconds are left out.
 
     Raises:
         ReplayRefusedError: The text is not a minute.
     """
+    plain = text.strip().replace("T", " ")
+    if plain.count(":") == 2:
+        plain = plain.removesuffix(":00")
     try:
-        minute = datetime.strptime(text.strip(), MINUTE)  # noqa: DTZ007 - a log's clock
+        minute = datetime.strptime(plain, MINUTE)  # noqa: DTZ007 - a log's clock
     except ValueError:
         raise ReplayRefusedError(
             f"{text!r} is not a minute", next_step="write it as '2026-11-20 14:05'"

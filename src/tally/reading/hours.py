@@ -87,10 +87,10 @@ def announcement(ctx: Context, name: str, before: Mark | None) -> Announcement |
     if before is not None and before.time_zone != zone:
         before = None
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
-        complete = progress_of(tx, name).complete_before
-        if complete is None:
+        known = progress_of(tx, name)
+        if known.complete_before is None or known.time_zone != zone:  # no plan has read it yet
             return None
-        until = datetime.fromisoformat(complete).replace(minute=0)
+        until = datetime.fromisoformat(known.complete_before).replace(minute=0)
         first = before.hours_before if before else until - HOUR
         amended = before and amended_hours(
             tx, name, first, (before.amended_at, before.amended_hour), HOURS_MAX

@@ -18,12 +18,20 @@ from tally.config.pipeline import Pipeline
 from tally.context import Context, Transaction
 from tally.errors import UsageError
 from tally.formatting import plural, printable_bytes
-from tally.ledger.parts import Of, Part, folded_lines, latest_batch, lines_of, parts_of
+from tally.ledger.parts import (
+    Of,
+    Part,
+    folded_lines,
+    latest_batch,
+    lines_of,
+    parts_lost,
+    parts_of,
+)
 from tally.ledger.records import batch_record
-from tally.ledger.tables import Tables, tables_to_read
+from tally.ledger.tables import tables_to_read
 from tally.lines.reading import Record
 from tally.lines.time_rule import UTC
-from tally.model import BatchState, KafkaSnapshot, OffsetRange, TopicPartition
+from tally.model import BatchKind, BatchState, KafkaSnapshot, OffsetRange, TopicPartition
 from tally.views import view_of
 
 SEGMENTS_MAX: Final = 2_000
@@ -125,19 +133,11 @@ def lines(ctx: Context, name: str, of: Of, bounds: Bounds = Bounds()) -> LinesVi
         MySQLUnavailableError: The server did not answer.
     """
     pipeline = ctx.settings.pipeline(name)
-    if of.minute is None and of.batch_id is None and of.partition is None:
-        raise UsageError("lines of what?", next_step="name a minute, a batch or a partition")
     with ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
-        if of.minute is None and of.batch_id is None and of.partition is not None:
-            of = replace(of, batch_id=latest_batch(tx, name, of.partition))
-            if of.batch_id is None:
-                raise UsageError(
-                    f"of {of.partition} nothing is counted",
-                    next_step=f"tally status {name} lists the partitions",
-                )
+        if of.minute is None and of.batch_id is None:
+            of = replace(of, batch_id=_latest_batch(tx, name, of.partition))
         doubts = _doubts_of_batch(tx, name, of.batch_id) if of.batch_id is not None else []
         tables = tables_to_read(tx, pipeline)
-        _check_labels(tables, of)
         parts = parts_of(tx, tables, name, of, SEGMENTS_MAX)
         counted = sum(part.lines for part in parts)
         if of.minute is not None:
@@ -147,13 +147,17 @@ def lines(ctx: Context, name: str, of: Of, bounds: Bounds = Bounds()) -> LinesVi
             if folded := folded_lines(tx, tables, name, of.minute, of.labels):
                 them = "them" if is_whole else "the minute"
                 doubts.append(f"{folded:,} of {them} are of segments that were pruned")
+        lost = parts_lost(tx, name, parts)
     search = _Search(ctx=ctx, pipeline=pipeline, of=of, bounds=bounds, doubts=doubts)
     if len(parts) == SEGMENTS_MAX:
         search.doubts.append(f"only the {SEGMENTS_MAX:,} segments with most lines are read")
+    if lost:
+        search.may_find_others = True
+        search.doubts.append(f"of {plural(lost, 'segment')} Kafka has lost records since")
     search.read(parts)
     if pipeline.offsets == "sparse" and search.found < counted:
         search.doubts.append("compaction may have removed some")
-    is_more = search.found > counted and not search.is_under_other_rules
+    is_more = search.found > counted and not search.may_find_others
     verdict = Verdict.UNKNOWN if search.doubts and not is_more else Verdict.DIFFERENT
     if not search.doubts and search.found == counted:
         verdict = Verdict.EQUAL
@@ -167,6 +171,23 @@ def lines(ctx: Context, name: str, of: Of, bounds: Bounds = Bounds()) -> LinesVi
         seconds=round(search.seconds, 2),
         lines=tuple(search.lines),
     )
+
+
+def _latest_batch(tx: Transaction, name: str, partition: TopicPartition | None) -> int:
+    """The last batch that has read a partition.
+
+    Raises:
+        UsageError: There is no partition, or none that has.
+    """
+    if partition is None:
+        raise UsageError("lines of what?", next_step="name a minute, a batch or a partition")
+    found = latest_batch(tx, name, partition)
+    if found is None:
+        raise UsageError(
+            f"of {partition} nothing is counted",
+            next_step=f"tally status {name} lists the partitions",
+        )
+    return found
 
 
 def _doubts_of_batch(tx: Transaction, name: str, batch_id: int) -> list[str]:
@@ -187,19 +208,13 @@ def _doubts_of_batch(tx: Transaction, name: str, batch_id: int) -> list[str]:
         doubts.append(f"batch {batch_id} is {batch.state}")
     if batch.superseded:
         doubts.append(f"{plural(batch.superseded, 'segment')} of it replaced by a replay since")
-    if batch.pruned_at is not None:
+    if batch.pruned_at is not None or batch.kind is BatchKind.FOLD:
         doubts.append("segments of it were pruned")
     return doubts
 
 
-def _check_labels(tables: Tables, of: Of) -> None:
-    known = [label.column for label in tables.labels]
-    for name in of.labels:
-        if name not in known:
-            raise UsageError(
-                f"{name!r} is no label of {tables.result}",
-                next_step=f"it has: {', '.join(known) or 'none'}",
-            )
+def _ids(held: KafkaSnapshot) -> dict[str, str]:
+    return {name: topic.topic_id for name, topic in held.topics.items()}
 
 
 @dataclass(kw_only=True)
@@ -215,7 +230,8 @@ class _Search:
     found: int = 0
     records: int = 0
     seconds: float = 0.0
-    is_under_other_rules: bool = False
+    may_find_others: bool = False
+    """Whether what Kafka has at the offsets may be more than was there when they were counted."""
     _bytes: int = 0
 
     def read(self, parts: list[Part]) -> None:
@@ -231,7 +247,7 @@ class _Search:
         today = fingerprint(self.pipeline)
         other = sum(part.format_fingerprint != today for part in parts)
         if other:
-            self.is_under_other_rules = True
+            self.may_find_others = True
             self.doubts.append(f"{plural(other, 'segment')} counted under other rules than today's")
         unread = [part for part in parts if held and not self._read_part(part, held)]
         if unread:
@@ -239,6 +255,10 @@ class _Search:
             self.doubts.append(
                 f"{plural(len(unread), 'segment')} with {lines:,} of the lines not read to the end"
             )
+        after = self.ctx.kafka.snapshot(topics, read_committed=committed) if topics else None
+        if held and after and _ids(after) != _ids(held):
+            self.may_find_others = True
+            self.doubts.append("a topic was created again meanwhile")
         self.seconds = time.monotonic() - began
 
     def _read_part(self, part: Part, held: KafkaSnapshot) -> bool:

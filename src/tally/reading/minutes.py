@@ -265,8 +265,8 @@ def _chart(
 def last_hour(ctx: Context, names: Sequence[str]) -> dict[str, list[int]]:
     """The lines of each of the last sixty complete minutes, of several pipelines.
 
-    Before one is complete, of those before now, as the pipeline's time zone reads it. A pipeline whose tables are not
-    there is left out.
+    Before one is complete, of those before now, as the pipeline's time zone reads it. A pipeline
+    whose tables are not there is left out.
 
     Raises:
         MySQLUnavailableError: The server did not answer.
