@@ -166,6 +166,7 @@ CREATE TABLE `progress` (
   `counted_through` datetime(6) DEFAULT NULL,
   `complete_before` datetime DEFAULT NULL,
   `time_zone` varchar(64) NOT NULL DEFAULT 'UTC',
+  `planned_by` char(64) CHARACTER SET ascii COLLATE ascii_bin DEFAULT NULL,
   `judged_before` datetime DEFAULT NULL,
   `found_at` datetime(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
   PRIMARY KEY (`pipeline`),
