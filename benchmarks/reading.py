@@ -21,7 +21,7 @@ from benchmarks.page import Table, command
 from benchmarks.servers import count, new_topic, serving, write_lines
 from tally.context import open_context
 from tally.ledger.parts import Of
-from tally.reading.lines import PAGE_BOUNDS, lines
+from tally.reading import lines as behind
 from tally.reading.minutes import last_hour, minutes
 from tally.spark.session import spark_session
 from tally.status.overview import overview
@@ -29,7 +29,7 @@ from tally.status.status import Statuses
 from tally_local.stack.server import Part
 
 
-def measure(n_lines: int = 1_000_000, pipelines: int = 20, rounds: int = 9) -> Iterator[Table]:
+def measure(lines: int = 1_000_000, pipelines: int = 20, rounds: int = 9) -> Iterator[Table]:
     """Measure each."""
     topic = new_topic("reading")
     names = [f"reading{number}" for number in range(pipelines)]
@@ -38,14 +38,14 @@ def measure(n_lines: int = 1_000_000, pipelines: int = 20, rounds: int = 9) -> I
     with serving(dict.fromkeys(names, keys), {topic: 1}, parts) as servers:
         spark = servers.settings.spark
         ctx = open_context(servers.settings, open_session=lambda: spark_session(spark, "reading"))
-        written = write_lines(servers, n_lines, 1)
-        count(ctx, names[0], n_lines)
+        written = write_lines(servers, lines, 1)
+        count(ctx, names[0], lines)
         of_ledger, of_all = Statuses(ctx=ctx, ask_kafka=False), Statuses(ctx=ctx)
         choose = random.Random(1)
 
         def some_lines() -> None:
             at = datetime.fromisoformat(choose.choice([*written.errors]))
-            lines(ctx, names[0], Of(minute=at), PAGE_BOUNDS)
+            behind.lines(ctx, names[0], Of(minute=at), behind.PAGE_BOUNDS)
 
         asked: dict[str, Callable[[], object]] = {
             f"list of {pipelines} pipelines, the ledger's side": lambda: (
@@ -58,7 +58,7 @@ def measure(n_lines: int = 1_000_000, pipelines: int = 20, rounds: int = 9) -> I
             ),
             "a pipeline's status, with Kafka": partial(of_all.waiting, names[0]),
             "the chart": partial(minutes, ctx, names[0]),
-            f"lines of a minute in a segment of {n_lines:,}": some_lines,
+            f"lines of a minute in a segment of {lines:,}": some_lines,
         }
         rows = [[name, *_seconds(ask, rounds)] for name, ask in asked.items()]
     yield Table(headers=("asked for", "median, s", "longest, s"), rows=rows)

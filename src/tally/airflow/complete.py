@@ -99,7 +99,7 @@ class TallyAlertOperator(policies.TallyOperator):
             raise policies.final("a notifier has failed: see above") from failures[0]
 
 
-def _notify(keys: "Mapping[str, Any]", told: Any) -> None:
+def _notify(keys: Mapping[str, Any], told: Any) -> None:
     """Call a notifier of the configuration."""
     arguments = {key: value for key, value in keys.items() if key != "class"}
     notifier = resolve_name(keys["class"])(**arguments)

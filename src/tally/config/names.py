@@ -19,18 +19,10 @@ SERVERS_DATABASES = frozenset({"information_schema", "mysql", "performance_schem
 # Tally's own tables; a result table must not take one of their names.
 RESERVED_TABLES = frozenset(
     {
-        *(
-            "alert",
-            "amendment",
-            "batch",
-            "completion",
-            "dead_letter",
-            "dead_letter_total",
-            "folded_count",
-        ),
-        "ledger_identity",
-        *("lost_range", "partition_offset", "pipeline", "progress", "replacement", "replay"),
-        *("row_outbox", "segment", "segment_count", "topic_incarnation"),
+        *("alert", "amendment", "batch", "completion", "dead_letter", "dead_letter_total"),
+        *("folded_count", "ledger_identity", "lost_range", "partition_offset", "pipeline"),
+        *("progress", "replacement", "replay", "row_outbox", "segment", "segment_count"),
+        "topic_incarnation",
     }
 )
 

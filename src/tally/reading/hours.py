@@ -40,7 +40,7 @@ class Mark:
         """As :attr:`Announcement.event` has it."""
         moments = ("hours_before", "amended_at", "amended_hour")
         found = {key: datetime.fromisoformat(event[key]) for key in moments}
-        return cls(**found, time_zone=event.get("time_zone", UTC))
+        return cls(**found, time_zone=event["time_zone"])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

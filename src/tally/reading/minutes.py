@@ -314,7 +314,7 @@ def minute(ctx: Context, pipeline: str, moment: datetime) -> MinuteView:
                 for label in tables.labels
                 if label.is_used
             },
-            completion=next(iter(known.values()), _without_lines(tx, pipeline, moment)),
+            completion=known.get(f"{moment}") or _without_lines(tx, pipeline, moment),
         )
 
 

@@ -142,19 +142,19 @@ def oldest_of(
     left = [one for one in pipelines if waiting.get(one.name)]
     for _ in range(_REQUESTS_MAX):
         # Of a partition one offset is asked for at a time, and pipelines may be at several.
+        if not left:
+            break
         first: dict[TopicPartition, int] = {}
-        asked = []
+        asked, committed = [], left[0].reads_committed
         for one in left:
-            offsets, isolation = waiting[one.name], left[0].reads_committed
+            offsets = waiting[one.name]
             agrees = all(first.get(where, at) == at for where, at in offsets.items())
-            if one.reads_committed is isolation and agrees:
+            if one.reads_committed is committed and agrees:
                 first |= offsets
                 asked.append(one)
-        if not asked:
-            break
         left = [one for one in left if one not in asked]
         try:
-            records = kafka.records_at(first, read_committed=asked[0].reads_committed)
+            records = kafka.records_at(first, read_committed=committed)
         except TallyError:
             break
         for one in asked:
