@@ -69,7 +69,7 @@ def test_the_newest_records_that_fit_are_tried(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr("tally.kafka.records.Consumer", _Consumer(sizes))
         places = {number: TopicPartition(topic="alog", partition=number) for number in sizes}
         offsets = dict.fromkeys(places.values(), 0)
-        found = first_records(KafkaSettings(), offsets, 3, bytes_max, "read_committed")
+        found = first_records(KafkaSettings(), offsets, 3, bytes_max, read_committed=True)
         kept = {n: [len(r.value or b"") for r in found[place]] for n, place in places.items()}
         assert kept == expected
 

@@ -139,8 +139,7 @@ class Kafka:
         Raises:
             KafkaUnavailableError, AccessDeniedError: As :meth:`Kafka.snapshot`.
         """
-        level = _isolation(read_committed)
-        return first_records(self._settings, offsets, records_max, bytes_max, level)
+        return first_records(self._settings, offsets, records_max, bytes_max, read_committed)
 
     def read(
         self,
@@ -155,8 +154,7 @@ class Kafka:
         Raises:
             KafkaUnavailableError, AccessDeniedError: As :meth:`Kafka.snapshot`.
         """
-        level = _isolation(read_committed)
-        return read_range(self._settings, asked, level, until, is_wanted)
+        return read_range(self._settings, asked, read_committed, until, is_wanted)
 
     def retention(self, topics: Iterable[str]) -> Mapping[str, timedelta | None]:
         """How long each topic keeps its records; None for one that keeps them by size or for ever.
@@ -334,10 +332,6 @@ class AskedOnce(Kafka):
             return super().snapshot(topics, read_committed=read_committed)
         wanted = {topic: found.topics[topic] for topic in topics if topic in found.topics}
         return dataclasses.replace(found, topics=wanted)
-
-
-def _isolation(read_committed: bool) -> str:
-    return "read_committed" if read_committed else "read_uncommitted"
 
 
 def _held(earliest: int, end: int, written_end: int) -> model.PartitionSnapshot:

@@ -44,7 +44,7 @@ def first_records(
     offsets: Mapping[TopicPartition, int],
     records_max: int,
     bytes_max: int | None,
-    isolation_level: str,
+    read_committed: bool,
 ) -> dict[TopicPartition, list[Record]]:
     """The first records at or after an offset, for each partition.
 
@@ -54,7 +54,7 @@ def first_records(
         records_max: The largest number of records of a partition.
         bytes_max: How large the values of a partition may be together, None for any size; of more
             the newest are kept.
-        isolation_level: ``read_committed`` leaves out records of open and aborted transactions.
+        read_committed: Whether records of open and aborted transactions are left out.
 
     Returns:
         By partition; what did not come in time, or follows damaged bytes, is left out.
@@ -66,7 +66,7 @@ def first_records(
     if not offsets:
         return {}
     until = time.monotonic() + settings.request_timeout_s
-    options = {**client_options(settings), **_FETCH, "isolation.level": isolation_level}
+    options = _options(settings, read_committed)
     found: dict[TopicPartition, list[Record]] = {}
     read: Counter[TopicPartition] = Counter()
     size: Counter[TopicPartition] = Counter()
@@ -120,7 +120,7 @@ class Span:
 def read_range(
     settings: KafkaSettings,
     asked: OffsetRange,
-    isolation_level: str,
+    read_committed: bool,
     until: float,
     is_wanted: Callable[[bytes], bool] | None = None,
 ) -> Iterator[Span]:
@@ -131,7 +131,7 @@ def read_range(
     Args:
         settings: How to reach the cluster.
         asked: The range.
-        isolation_level: ``read_committed`` leaves out records of open and aborted transactions.
+        read_committed: Whether records of open and aborted transactions are left out.
         until: When to stop, by ``time.monotonic``.
         is_wanted: Whether a value's record is; all are when None.
 
@@ -140,7 +140,7 @@ def read_range(
         AccessDeniedError: The brokers refused the credentials or the topic.
     """
     where = asked.partition
-    options = {**client_options(settings), **_FETCH, **_BULK, "isolation.level": isolation_level}
+    options = {**_options(settings, read_committed), **_BULK}
     consumer, at = Consumer(options, logger=SILENT), asked.from_offset
     try:
         consumer.assign([KafkaTopicPartition(where.topic, where.partition, at)])
@@ -173,6 +173,11 @@ def read_range(
         raise errors.translate(settings, f"read {asked}", error.args[0]) from error
     finally:
         consumer.close()
+
+
+def _options(settings: KafkaSettings, read_committed: bool) -> dict[str, Any]:
+    level = "read_committed" if read_committed else "read_uncommitted"
+    return {**client_options(settings), **_FETCH, "isolation.level": level}
 
 
 def _record(message: Message) -> Record:
