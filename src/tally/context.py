@@ -21,6 +21,7 @@ from tally.config.servers import ReaderSettings, SparkSettings
 from tally.config.settings import Settings
 from tally.errors import ConfigError, CountTimeoutError
 from tally.kafka.client import Kafka
+from tally.kafka.records import whole_ranges
 from tally.ledger.batches import Requester
 from tally.mysql import transactions
 from tally.mysql.connection import ConnectionPool
@@ -241,6 +242,7 @@ def spark_reader(
             yield SparkReader(
                 session=session,
                 kafka=settings.kafka,
+                read_whole=partial(whole_ranges, settings.kafka),
                 spool_dir=settings.spark.spool_dir,
                 on_read=on_read,
             )

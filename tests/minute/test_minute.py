@@ -5,11 +5,14 @@ import signal
 import subprocess
 from collections import Counter
 from contextlib import closing
+from functools import reduce
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from tally import model
 from tally.errors import (
     DataLossError,
     FencedError,
@@ -17,6 +20,8 @@ from tally.errors import (
     ReadError,
     RecordTimestampError,
 )
+from tally.kafka.records import whole_ranges
+from tally.spark.reading import read_ranges, records_frame
 from tests.minute import steps
 from tests.minute.steps import AT, ERROR
 from tests.minute.test_labels import labelled, line
@@ -223,6 +228,38 @@ def test_a_sparse_topic_may_have_holes(world: World, spark: SparkSession) -> Non
     assert steps.audited(world) == {AT: 3}
     assert world.offsets()[0] == (0, 16)
     assert world.minute(spark) is None
+
+
+def test_small_ranges_are_read_together_as_spark_reads_them(
+    world: World, spark: SparkSession
+) -> None:
+    """Wherever they begin and end among committed, aborted and open transactions."""
+    world.produce([ERROR, ERROR])
+    producer = world.producer(**{"transactional.id": str(uuid4())})
+    for value, key, stamp in ((b"", b"k", 1), (b"x", None, 1_500_000_000_123), (None, b"", 2)):
+        world.produce([value], fields={"key": key, "timestamp": stamp})
+    steps.produce_transaction(world, [ERROR] * 2)  # with its marker 5 to 7
+    steps.produce_transaction(world, [ERROR] * 2, commit=False)  # 8 to 10
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(world.topic, value=ERROR, partition=0)
+    assert producer.flush(30) == 0
+    columns = ("topic", "partition", "offset", "timestamp", "key", "value")
+    for level, end in (("read_committed", 11), ("read_uncommitted", 12)):
+        pipeline = world.settings.pipeline(world.name).model_copy(update={"isolation_level": level})
+        read: dict[str, list[DataFrame]] = {"by Spark": [], "together": []}
+        place = model.TopicPartition(topic=world.topic, partition=0)
+        for first, until in ((0, end), (1, 4), (2, 5), (5, 7), (6, 8), (7, 9), (9, end), (10, 11)):
+            ranges = [model.OffsetRange(partition=place, from_offset=first, until_offset=until)]
+            by_spark = read_ranges(spark, world.settings.kafka, pipeline, ranges)
+            read["by Spark"].append(by_spark.select(*columns))
+            (found,) = whole_ranges(world.settings.kafka, ranges, pipeline.reads_committed)
+            assert list(found) == ranges
+            read["together"].append(records_frame(spark, found).select(*columns))
+        rows = {how: reduce(DataFrame.unionAll, frames).collect() for how, frames in read.items()}
+        assert rows["together"] == rows["by Spark"]
+        assert len(rows["together"]) > end
+    producer.abort_transaction(30)
 
 
 def test_a_compacted_range_is_counted_as_far_as_it_is_there(

@@ -222,6 +222,27 @@ MUTANTS: Final = (
         after='.option("endingOffsets", "latest")',
         tests=(f"{TASKS}::test_tasks_that_are_killed_are_run_again_and_count_once",),
     ),
+    Mutant(
+        guard="small ranges that are read together end where they were planned to",
+        where="tally.kafka.records:_whole",
+        before="if is_record and offset < end:",
+        after="if is_record:",
+        tests=("tests/unit/test_kafka.py::test_a_small_range_that_is_not_whole_is_left_out",),
+    ),
+    Mutant(
+        guard="of a small range all is read, or nothing",
+        where="tally.kafka.records:_whole",
+        before="is_odd = offset < end ",
+        after="is_odd = False ",
+        also=(
+            (
+                "tally.kafka.records:_whole",
+                "if is_odd or offset >= end - is_record:",
+                "if is_odd or not is_record or offset >= end - 1:",
+            ),
+        ),
+        tests=("tests/unit/test_kafka.py::test_a_small_range_that_is_not_whole_is_left_out",),
+    ),
     # --- by partition
     Mutant(
         guard="a partition that commits by itself is read by one task",

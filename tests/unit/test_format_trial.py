@@ -43,7 +43,7 @@ class _Consumer:
 
     def pause(self, _: object) -> None: ...
 
-    def poll(self, _: float) -> Any:
+    def consume(self, _: int, __: float) -> list[Any]:
         number = next((n for n, left in self._left.items() if left), None)
         if number is None:
             number, _ends = self._left.popitem()
@@ -54,7 +54,7 @@ class _Consumer:
         message.error.return_value, message.value.return_value = error, value
         message.topic.return_value, message.partition.return_value = "alog", number
         message.timestamp.return_value = (TIMESTAMP_NOT_AVAILABLE, 0)
-        return message
+        return [message]
 
 
 def test_the_newest_records_that_fit_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:

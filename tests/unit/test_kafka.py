@@ -12,18 +12,25 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    KafkaError,
+    KafkaException,
+)
 from tests.fakes import ManualClock
 from tests.servers import PROJECT
 from tests.tls_listener import certificate, tls_listener
-from tests.unit.values import P0
+from tests.unit.values import P0, span
 
 from tally.config.servers import KafkaSettings
 from tally.errors import AccessDeniedError, KafkaUnavailableError, TallyError
 from tally.kafka.client import AskedOnce, Kafka
 from tally.kafka.errors import PATIENCE_S, fault, more_telling
+from tally.kafka.records import whole_ranges
 from tally.kafka.requests import EXAMINE_EACH_S, REFUSED_FOR_S, Requests
 from tally.model import KafkaSnapshot, TopicPartition
 
@@ -390,3 +397,61 @@ def test_a_topic_that_is_refused_fails_those_that_read_it_alone(
             failed.append(topic)
     assert asked == wanted
     assert failed == (["refused"] if len(asked) == 4 else ["a", "a", "refused"])
+
+
+class _Messages:
+    """A consumer that gives some messages."""
+
+    def __init__(self, *messages: Mock) -> None:
+        self._messages = list(messages)
+
+    def assign(self, _: object) -> None: ...
+
+    def pause(self, _: object) -> None: ...
+
+    def close(self) -> None: ...
+
+    def consume(self, _: int, __: float) -> list[Mock]:
+        return [self._messages.pop(0)] if self._messages else []
+
+
+def _message(partition: int, offset: int, *, size: int = 1, error: int = 0, stamp: int = 1) -> Mock:
+    kind = TIMESTAMP_CREATE_TIME if stamp else TIMESTAMP_NOT_AVAILABLE
+    values: dict[str, Any] = {
+        "topic": "alog",
+        "partition": partition,
+        "offset": offset,
+        "value": b"x" * size,
+        "key": None,
+        "timestamp": (kind, stamp),
+        "error": KafkaError(error) if error else None,
+    }
+    return Mock(**{f"{name}.return_value": value for name, value in values.items()})
+
+
+def test_a_small_range_that_is_not_whole_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read by Spark, whose error says what is wrong; the others are there."""
+    end, gone = KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET
+    large = 9 * 1024 * 1024
+    for case, messages, whole in (
+        ("all of both", [_message(0, 0), _message(1, 0), _message(0, 1)], {0: 2, 1: 1}),
+        ("one without its last record", [_message(1, 0), _message(0, 0)], {1: 1}),
+        ("the end before the range's", [_message(0, 1, error=end), _message(1, 0)], {1: 1}),
+        (
+            "the end behind it",
+            [_message(0, 0), _message(0, 2, error=end), _message(1, 0)],
+            {0: 1, 1: 1},
+        ),
+        ("records behind it", [_message(0, 0), _message(0, 5), _message(1, 7)], {0: 1, 1: 0}),
+        ("an offset that is gone", [_message(0, 0, error=gone), _message(1, 0)], {1: 1}),
+        ("no timestamp", [_message(0, 0), _message(0, 1, stamp=0), _message(1, 0)], {1: 1}),
+        (
+            "too large",
+            [_message(0, 0, size=large), _message(1, 0), _message(0, 1, size=large)],
+            {1: 1},
+        ),
+    ):
+        monkeypatch.setattr("tally.kafka.records.Consumer", Mock(return_value=_Messages(*messages)))
+        settings = KafkaSettings(request_timeout_s=0.05)
+        (found,) = whole_ranges(settings, [span(0, 2), span(0, 1, 1)], read_committed=True)
+        assert {r.partition.partition: len(records) for r, records in found.items()} == whole, case

@@ -16,8 +16,8 @@ OFFSETS_PER_RANGE: Final = 2_000_000
 # Dead letters that are compared at once: their digests are held in memory.
 LETTERS_PER_RANGE: Final = 50_000
 
-# One statement selects all segments of a chunk, and it must stay small; a quiet pipeline has many
-# small segments.
+# One statement selects all segments of some chunks, and it must stay small; a quiet pipeline has
+# many small segments.
 SEGMENTS_PER_RANGE: Final = 2_000
 
 # A read finds the segment of each record in a table that each Spark task holds.
@@ -103,16 +103,27 @@ def rounds(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
     for chunk in chunks:
         waiting.setdefault(chunk.range.partition, []).append(chunk)
     while waiting:
-        group: list[Chunk] = []
-        for chunk in [queue.pop(0) for queue in waiting.values()]:
-            segments = sum(len(c.segments) for c in [*group, chunk])
-            letters = sum(c.letters for c in [*group, chunk])
-            if group and (segments > SEGMENTS_PER_ROUND or letters > LETTERS_PER_RANGE):
-                yield group
-                group = []
-            group.append(chunk)
-        yield group
+        first = [queue.pop(0) for queue in waiting.values()]
+        yield from in_groups(first, SEGMENTS_PER_ROUND)
         waiting = {partition: queue for partition, queue in waiting.items() if queue}
+
+
+def in_groups(chunks: Sequence[Chunk], segments_max: int) -> Iterator[list[Chunk]]:
+    """Chunks in groups of at most so many segments, and of dead letters that are compared at once.
+
+    A larger one is a group by itself.
+    """
+    group: list[Chunk] = []
+    segments = letters = 0
+    for chunk in chunks:
+        segments += len(chunk.segments)
+        letters += chunk.letters
+        if group and (segments > segments_max or letters > LETTERS_PER_RANGE):
+            yield group
+            group, segments, letters = [], len(chunk.segments), chunk.letters
+        group.append(chunk)
+    if group:
+        yield group
 
 
 def why_not_held(segment: SegmentRecord, kafka: KafkaSnapshot) -> str | None:

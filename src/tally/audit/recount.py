@@ -15,7 +15,15 @@ from typing import Any
 from tally.aggregates.aggregate import Aggregate, fingerprint
 from tally.aggregates.counts import CountRequest
 from tally.audit import differences
-from tally.audit.chunks import LETTERS_PER_RANGE, Chunk, join_segments, rounds, why_not_held
+from tally.audit.chunks import (
+    LETTERS_PER_RANGE,
+    SEGMENTS_PER_RANGE,
+    Chunk,
+    in_groups,
+    join_segments,
+    rounds,
+    why_not_held,
+)
 from tally.audit.differences import Key, Letter, Letters, Rows, Sums
 from tally.config.pipeline import Pipeline
 from tally.context import Context, Reader
@@ -193,16 +201,20 @@ class _Recounting:
             if left:
                 self.count(reader, left)
             return
-        for chunk in self._still_held(chunks):
-            contributed = self._contributed(chunk)
-            if contributed is None:
-                self.leave(chunk.range, "replaced during the recount; run the audit again")
-                continue
-            for segment in chunk.segments:
-                self._compare(segment, held, contributed)
-            if chunk.segments[0].range not in held.letters:
-                most = f"{LETTERS_PER_RANGE:,} dead letters"
-                self.leave(chunk.range, f"more than {most}, which were only counted")
+        for some in in_groups(self._still_held(chunks), SEGMENTS_PER_RANGE):
+            live, contributed = self._contributed(some)
+            for chunk in some:
+                self._compare_chunk(chunk, held, live, contributed)
+
+    def _compare_chunk(self, chunk: Chunk, held: _Held, live: set[int], contributed: _Held) -> None:
+        if not live.issuperset(chunk.segment_ids):
+            self.leave(chunk.range, "replaced during the recount; run the audit again")
+            return
+        for segment in chunk.segments:
+            self._compare(segment, held, contributed)
+        if chunk.segments[0].range not in held.letters:
+            most = f"{LETTERS_PER_RANGE:,} dead letters"
+            self.leave(chunk.range, f"more than {most}, which were only counted")
 
     def _read(self, reader: Reader, chunks: Sequence[Chunk]) -> _Held:
         """What Kafka holds in each segment's range."""
@@ -235,20 +247,23 @@ class _Recounting:
                     letters[part][letter.offset] = Letter.of(letter, bytes_max)
             return _Held(totals=dict(counts.parts), rows=rows, letters=letters)
 
-    def _contributed(self, chunk: Chunk) -> _Held | None:
-        """What the ledger has of a chunk; None when one of its segments was replaced meanwhile."""
-        ids = chunk.segment_ids
+    def _contributed(self, chunks: Sequence[Chunk]) -> tuple[set[int], _Held]:
+        """Which segments of some chunks are live, and what the ledger has of them."""
+        ids = [segment_id for chunk in chunks for segment_id in chunk.segment_ids]
+        places = {
+            segment_id: chunk.range.partition
+            for chunk in chunks
+            if chunk.has_few_letters
+            for segment_id in chunk.segment_ids
+        }
         letters: dict[int, dict[int, Letter]] = {segment_id: {} for segment_id in ids}
         with self._ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
-            if len(records.still_live(tx, ids)) < len(ids):
-                return None
-            if chunk.has_few_letters:
-                places = dict.fromkeys(ids, chunk.range.partition)
-                for segment_id, letter in letters_of_segments(tx, places):
-                    kept = Letter.of(letter, self._pipeline.dead_letter_max_bytes)
-                    letters[segment_id][letter.offset] = kept
+            live = records.still_live(tx, ids)
+            for segment_id, letter in letters_of_segments(tx, places) if places else ():
+                kept = Letter.of(letter, self._pipeline.dead_letter_max_bytes)
+                letters[segment_id][letter.offset] = kept
             rows = contributions_of(tx, self._tables, ids)
-            return _Held(totals={}, rows=rows, letters=letters)
+        return live, _Held(totals={}, rows=rows, letters=letters)
 
     def _compare(self, segment: SegmentRecord, held: _Held, contributed: _Held) -> None:
         where, key = segment.range, segment.segment_id

@@ -23,7 +23,8 @@ from tally.lines.reading import Record
 # How a broker without topic ids answers: the id of sixteen zero bytes.
 NO_TOPIC_ID = frozenset({"AAAAAAAAAAAAAAAAAAAAAA", "None", ""})
 
-
+# Kafka writes the offsets of a request as one batch of records, which has a largest size.
+_COMMITTED_AT_ONCE: Final = 2_000
 # A thousand years. The largest number that Kafka takes is a common way to say "for ever".
 _RETENTION_MAX_MS: Final = 1_000 * 365 * 86_400_000
 
@@ -191,20 +192,20 @@ class Kafka:
 
         Tally counts from its ledger alone; it reads the notes of topics that the ledger lacks.
         """
-        request = ConsumerGroupTopicPartitions(
-            group,
-            [
-                KafkaTopicPartition(p.topic, p.partition, offset, metadata=note)
-                for p, offset in offsets.items()
-            ],
-        )
+        mirrored = [
+            KafkaTopicPartition(p.topic, p.partition, offset, metadata=note)
+            for p, offset in offsets.items()
+        ]
         operation, method = f"commit offsets to the group {group}", "alter_consumer_group_offsets"
 
         def commit(deadline: float) -> None:
-            answers = self._requests.answers(operation, deadline, method, [request])
-            for partition in (p for answer in answers for p in answer.topic_partitions or []):
-                if partition.error is not None:
-                    raise self._requests.error(operation, partition.error)
+            for first in range(0, len(mirrored), _COMMITTED_AT_ONCE):
+                some = mirrored[first : first + _COMMITTED_AT_ONCE]
+                request = ConsumerGroupTopicPartitions(group, some)
+                answers = self._requests.answers(operation, deadline, method, [request])
+                for partition in (p for answer in answers for p in answer.topic_partitions or []):
+                    if partition.error is not None:
+                        raise self._requests.error(operation, partition.error)
 
         self._requests.once_settled(commit)
 

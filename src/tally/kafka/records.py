@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -28,6 +29,7 @@ _FETCH: Final[Mapping[str, Any]] = {
     "check.crcs": True,  # in librdkafka it costs nothing that can be measured
 }
 _POLL_S: Final = 0.2
+_SOON_S: Final = 0.01
 _BULK: Final[Mapping[str, Any]] = {
     "auto.offset.reset": "error",
     "fetch.message.max.bytes": 8_388_608,
@@ -35,6 +37,15 @@ _BULK: Final[Mapping[str, Any]] = {
     "fetch.queue.backoff.ms": 5,  # a full queue is empty again within milliseconds
 }
 _BULK_RECORDS: Final = 2_000
+# Of ranges that are read together, so many offsets at a time.
+_TOGETHER: Final[Mapping[str, Any]] = {
+    "auto.offset.reset": "error",
+    "fetch.message.max.bytes": 262_144,
+    "queued.max.messages.kbytes": 32_768,
+    "fetch.wait.max.ms": 20,
+}
+_TOGETHER_OFFSETS: Final = 50_000
+_TOGETHER_BYTES: Final = 16 * 1024 * 1024
 # The end of a partition, and bytes that do not match their checksum.
 _ENDS: Final = frozenset({KafkaError._PARTITION_EOF, KafkaError._BAD_MSG})  # noqa: SLF001
 
@@ -66,25 +77,15 @@ def first_records(
     if not offsets:
         return {}
     until = time.monotonic() + settings.request_timeout_s
-    options = _options(settings, read_committed)
     found: dict[TopicPartition, list[Record]] = {}
     read: Counter[TopicPartition] = Counter()
     size: Counter[TopicPartition] = Counter()
-    waiting: dict[tuple[Any, Any], TopicPartition] = {(p.topic, p.partition): p for p in offsets}
-    consumer = Consumer(options, logger=SILENT)
-    try:
-        consumer.assign([KafkaTopicPartition(p.topic, p.partition, o) for p, o in offsets.items()])
-        while waiting and time.monotonic() < until:
-            message = consumer.poll(_POLL_S)
-            if message is None:
-                continue
-            place = (message.topic(), message.partition())
+    with _reading(settings, _options(settings, read_committed), "read the first records") as of:
+        of.begin(offsets)
+        for where, message in of.messages(until):
             if (error := message.error()) is not None:
-                _check(error)
                 if error.code() in _ENDS:
-                    waiting.pop(place, None)
-                continue
-            if (where := waiting.get(place)) is None:
+                    of.leave(where)
                 continue
             some = found.setdefault(where, [])
             some.append(_record(message))
@@ -93,13 +94,127 @@ def first_records(
             while bytes_max is not None and size[where] > bytes_max:
                 size[where] -= len(some.pop(0).value or b"")
             if read[where] == records_max:
-                del waiting[place]
-                consumer.pause([KafkaTopicPartition(where.topic, where.partition)])
+                of.leave(where)
+    return found
+
+
+def whole_ranges(
+    settings: KafkaSettings, ranges: Sequence[OffsetRange], read_committed: bool
+) -> Iterator[dict[OffsetRange, list[Record]]]:
+    """Small ranges, some at a time, by one consumer: the records of a range all, or not at all.
+
+    A consumer for each range, as Spark has, takes more time than what it reads. Left out is a range
+    of which something is odd, such as a timestamp that no calendar has, or does not come within
+    ``request_timeout_s``: read it in another way, which says what is wrong.
+
+    Args:
+        settings: How to reach the cluster.
+        ranges: At most one for each partition.
+        read_committed: Whether records of open and aborted transactions are left out.
+
+    Yields:
+        The records of some ranges, in order; 16 MiB of them at most.
+
+    Raises:
+        KafkaUnavailableError: The client could not be used.
+        AccessDeniedError: The brokers refused the credentials or a topic.
+    """
+    options = {**_options(settings, read_committed), **_TOGETHER}
+    with _reading(settings, options, "read small ranges") as of:
+        for some in _some_at_a_time(ranges):
+            yield _whole(of, some, time.monotonic() + settings.request_timeout_s)
+
+
+def _some_at_a_time(ranges: Sequence[OffsetRange]) -> Iterator[list[OffsetRange]]:
+    some: list[OffsetRange] = []
+    offsets = 0
+    for one in ranges:
+        if some and offsets + one.offsets > _TOGETHER_OFFSETS:
+            yield some
+            some, offsets = [], 0
+        some.append(one)
+        offsets += one.offsets
+    if some:
+        yield some
+
+
+def _whole(
+    of: "_Reading", ranges: Sequence[OffsetRange], until: float
+) -> dict[OffsetRange, list[Record]]:
+    asked = {r.partition: r for r in ranges}
+    records: dict[TopicPartition, list[Record]] = {r.partition: [] for r in ranges}
+    whole: dict[OffsetRange, list[Record]] = {}
+    size = 0
+    of.begin({r.partition: r.from_offset for r in ranges})
+    for where, message in of.messages(until):
+        end, offset, is_record = (
+            asked[where].until_offset,
+            message.offset() or 0,
+            not message.error(),
+        )
+        if is_record and offset < end:
+            record = _record(message)
+            size += len(record.value or b"") + len(record.key or b"")
+            records[where].append(record)
+            is_odd = record.written_at is None or size > _TOGETHER_BYTES
+        else:
+            is_odd = offset < end  # its own end, and all else, lies behind the range
+        if is_odd or offset >= end - is_record:
+            of.leave(where)
+            found = records.pop(where)
+            if not is_odd:
+                whole[asked[where]] = found
+    return whole
+
+
+class _Reading:
+    """Partitions that are read by one consumer, each from an offset until it is left."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._waiting: dict[tuple[Any, Any], TopicPartition] = {}
+
+    def begin(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions, and none that was read before."""
+        self._waiting = {(p.topic, p.partition): p for p in offsets}
+        self._consumer.assign(
+            [KafkaTopicPartition(p.topic, p.partition, o) for p, o in offsets.items()]
+        )
+
+    def leave(self, where: TopicPartition) -> None:
+        """Read no more of a partition."""
+        del self._waiting[where.topic, where.partition]
+        self._consumer.pause([KafkaTopicPartition(where.topic, where.partition)])
+
+    def messages(self, until: float) -> Iterator[tuple[TopicPartition, Message]]:
+        """What comes of the partitions that were not left, until none is left.
+
+        Args:
+            until: When to stop, by ``time.monotonic``.
+
+        Yields:
+            A record; or an error, such as the end of the partition, after which the next record of
+            the partition is not the next one in Kafka.
+        """
+        while self._waiting and time.monotonic() < until:
+            for message in self._consumer.consume(_BULK_RECORDS, _SOON_S):
+                where = self._waiting.get((message.topic(), message.partition()))
+                if (error := message.error()) is not None:
+                    _check(error)
+                if where is not None:
+                    yield where, message
+
+
+@contextmanager
+def _reading(settings: KafkaSettings, options: Mapping[str, Any], what: str) -> Iterator[_Reading]:
+    """A consumer, with its errors as Tally's."""
+    consumer = Consumer(dict(options), logger=SILENT)
+    try:
+        yield _Reading(consumer)
     except KafkaException as error:
-        raise errors.translate(settings, "read the first records", error.args[0]) from error
+        raise errors.translate(settings, what, error.args[0]) from error
     finally:
         consumer.close()
-    return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,9 +22,17 @@ from tally.errors import DataLossError
 from tally.lines.reading import Record
 from tally.model import OffsetRange
 from tally.spark.grouping import Grouping, with_parts
-from tally.spark.jars import check_arrow
 from tally.spark.line_columns import read_line
-from tally.spark.reading import OnRead, collect, deadline, read_errors, read_ranges, watched
+from tally.spark.reading import (
+    OnRead,
+    ReadWhole,
+    collect,
+    deadline,
+    read_errors,
+    read_ranges,
+    records_frame,
+    watched,
+)
 from tally.spark.session import session_conf
 
 # The driver's JVM holds the dead letters of two Spark tasks at a time, each about this many bytes,
@@ -33,6 +41,10 @@ DEAD_LETTER_BYTES_PER_TASK: Final = 32 * 1024 * 1024
 
 # And the groups of one Spark task: this many at most.
 _GROUPS_PER_TASK: Final = 250_000
+
+# Larger ranges take Spark less time to read with a consumer for each than as rows that it is sent
+# (docs/performance.md has the measurement).
+_TOGETHER_OFFSETS_MAX: Final = 1_000
 
 # A task costs the start of a consumer, and what that has fetched beyond the end. So ranges are
 # divided no further than a few cores need, or the memory of a task.
@@ -67,6 +79,8 @@ class SparkReader:
     """A session with the Kafka connector."""
     kafka: KafkaSettings
     """How the executors reach Kafka."""
+    read_whole: ReadWhole | None = None
+    """Reads small ranges without Spark; None leaves all of them to Spark."""
     spool_dir: Path | None = None
     """Folder for rows that do not fit into memory; the system's temporary folder when None."""
     fetch: Callable[[DataFrame, Sequence[OffsetRange]], Iterator[Row]] = collect
@@ -121,9 +135,7 @@ class SparkReader:
         Raises:
             ReadError: Spark could not read; the same call may succeed later.
             CountTimeoutError: It took longer than the pipeline's patience; Spark was ended.
-            PackageMissingError: PyArrow is not installed.
         """
-        check_arrow()
         from tally.spark.task_counting import TaskWork, count_in_tasks  # noqa: PLC0415 - needs Arrow
 
         task = TaskWork(requests=requests, work=work, spool_dir=self.spool_dir, open_set=open_set)
@@ -147,35 +159,55 @@ class SparkReader:
         dead_letters: Spool[DeadLetter],
     ) -> Counts:
         """Read, count and check; the spools are filled."""
-        pipeline, ranges = request.pipeline, request.ranges
         gathering = Gathering(request, contributions)
-        offsets = sum(r.offsets for r in ranges)
-        records = self._records(pipeline, ranges)
-        if request.is_recount:
-            records = with_parts(records, request.parts)
-        grouping = Grouping.of(
-            pipeline, {r.partition.topic for r in ranges}, each=request.is_recount
-        )
-        counted = grouping.counts(records, is_small=offsets <= _GROUPS_PER_TASK)
-        # The groups come in parts that the driver can hold, even if no two lines share a minute.
-        # Spark joins small parts again, so the usual batch of few minutes comes in one.
-        parts = -(-offsets // _GROUPS_PER_TASK)
-        is_more = parts > int(self.session.conf.get(_PARTS) or parts)
-        with session_conf(self.session, {_PARTS: str(parts)} if is_more else {}):
-            for row in self.fetch(counted, ranges):
+        for records, ranges in self._frames(request.pipeline, request.ranges):
+            for row in self._groups(request, records, ranges):
                 gathering.add(row)
         counts = gathering.counts(dead_letters)
         if malformed := gathering.malformed:
             self._collect_dead_letters(request, malformed, counts)
         return counts
 
-    def _records(
+    def _groups(
+        self, request: CountRequest, records: DataFrame, ranges: Sequence[OffsetRange]
+    ) -> Iterator[Row]:
+        """The groups of the records of some of the request's ranges."""
+        if request.is_recount:
+            partitions = {r.partition for r in ranges}
+            parts = [part for part in request.parts if part.partition in partitions]
+            records = with_parts(records, parts)
+        topics, offsets = {r.partition.topic for r in ranges}, sum(r.offsets for r in ranges)
+        grouping = Grouping.of(request.pipeline, topics, each=request.is_recount)
+        counted = grouping.counts(records, is_small=offsets <= _GROUPS_PER_TASK)
+        # The groups come in parts that the driver can hold, even if no two lines share a minute.
+        # Spark joins small parts again, so the usual batch of few minutes comes in one.
+        n_parts = -(-offsets // _GROUPS_PER_TASK)
+        is_more = n_parts > int(self.session.conf.get(_PARTS) or n_parts)
+        with session_conf(self.session, {_PARTS: str(n_parts)} if is_more else {}):
+            yield from self.fetch(counted, ranges)
+
+    def _frames(
         self, pipeline: Pipeline, ranges: Sequence[OffsetRange], *, bytes_max: int = 0
-    ) -> DataFrame:
-        """The records, divided into tasks of which none reads or returns too much."""
-        by_bytes = -(-bytes_max // DEAD_LETTER_BYTES_PER_TASK)
-        tasks = max(tasks_for([r.offsets for r in ranges]), by_bytes)
-        return read_ranges(self.session, self.kafka, pipeline, ranges, tasks=tasks)
+    ) -> Iterator[tuple[DataFrame, Sequence[OffsetRange]]]:
+        """The records of all ranges, each with the ranges that it holds.
+
+        Small ranges are read together, unless the pipeline has options for Spark's reader. The
+        others are divided into tasks of which none reads or returns too much.
+        """
+        left = dict.fromkeys(ranges)
+        small = [r for r in ranges if r.offsets <= _TOGETHER_OFFSETS_MAX]
+        if small and self.read_whole is not None and not pipeline.reader:
+            for whole in self.read_whole(small, pipeline.reads_committed):
+                left = {r: None for r in left if r not in whole}
+                if any(whole.values()):
+                    yield records_frame(self.session, whole), list(whole)
+        if left:
+            by_bytes = -(-bytes_max // DEAD_LETTER_BYTES_PER_TASK)
+            tasks = max(tasks_for([r.offsets for r in left]), by_bytes)
+            yield (
+                read_ranges(self.session, self.kafka, pipeline, list(left), tasks=tasks),
+                list(left),
+            )
 
     def _collect_dead_letters(
         self, request: CountRequest, ranges: Sequence[OffsetRange], counts: Counts
@@ -190,16 +222,16 @@ class SparkReader:
         pipeline = request.pipeline
         expected = {r.partition: counts.totals[r.partition].malformed for r in ranges}
         bytes_max = sum(expected.values()) * pipeline.dead_letter_max_bytes
-        records = self._records(pipeline, ranges, bytes_max=bytes_max)
-        grouping = Grouping.of(pipeline, {r.partition.topic for r in ranges})
-        letters = grouping.malformed(records, pipeline.dead_letter_max_bytes)
         found = dict.fromkeys(expected, 0)
         known = {(partition.topic, partition.partition): partition for partition in expected}
-        # By position: a row looks for the name of a field each time.
-        for topic, number, *letter in self.fetch(letters, ranges):
-            partition = known[topic, number]
-            found[partition] += 1
-            counts.dead_letters.append(dead_letter(pipeline, partition, *letter))
+        for records, of in self._frames(pipeline, ranges, bytes_max=bytes_max):
+            grouping = Grouping.of(pipeline, {r.partition.topic for r in of})
+            letters = grouping.malformed(records, pipeline.dead_letter_max_bytes)
+            # By position: a row looks for the name of a field each time.
+            for topic, number, *letter in self.fetch(letters, of):
+                partition = known[topic, number]
+                found[partition] += 1
+                counts.dead_letters.append(dead_letter(pipeline, partition, *letter))
         wrong = [str(p) for p, malformed in expected.items() if found[p] != malformed]
         # A recount compares them one by one, and says which are gone.
         if wrong and not request.is_recount:

@@ -30,7 +30,7 @@ Announce = Callable[[str], None]
 PATTERN = "fetched/[conf]/[artifact]-[revision](-[classifier]).[ext]"
 STEPS: Final = 5
 """How many times a download says how far it is."""
-_DRIVER: Final = ("pyspark", "py4j")
+_DRIVER: Final = ("pyspark", "py4j", "pyarrow")
 _CONNECT: Final = ("pyspark", "grpc", "pandas", "pyarrow")
 
 
@@ -143,19 +143,6 @@ def check_packages(settings: SparkSettings) -> None:
         raise PackageMissingError(
             f"spark.master is {settings.master}, and this Python has no {', '.join(missing)}",
             next_step=f"pip install 'kafka-tally[{extra}]'",
-        )
-
-
-def check_arrow() -> None:
-    """Raise unless this Python can work on records within a Spark task.
-
-    Raises:
-        PackageMissingError: It has no PyArrow.
-    """
-    if importlib.util.find_spec("pyarrow") is None:
-        raise PackageMissingError(
-            'delivery = "partition" needs PyArrow, which this Python does not have',
-            next_step="pip install 'kafka-tally[connect]', here and in the executors' Python",
         )
 
 

@@ -8,16 +8,18 @@ expressions heed no interrupt.
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Event, Thread, Timer
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from tally import errors
 from tally.config.pipeline import Pipeline
 from tally.config.servers import DIVIDING, KafkaSettings
+from tally.lines.reading import Record
 from tally.model import OffsetRange
 from tally.spark.errors import sentence_of, spark_errors
 from tally.spark.session import is_remote, reader_options
@@ -26,6 +28,12 @@ log = logging.getLogger(__name__)
 
 OnRead = Callable[[int, int], None]
 """Called with the offsets that were read so far, and with their total."""
+
+ReadWhole = Callable[
+    [Sequence[OffsetRange], bool], Iterator[Mapping[OffsetRange, Sequence[Record]]]
+]
+"""Reads ranges, some at a time: the records of a range all, or not at all. It is told whether
+records of open and aborted transactions are left out."""
 
 _PAUSE_S: Final = 0.5
 
@@ -120,6 +128,25 @@ def read_ranges(
         .option("endingOffsets", json.dumps(ends))
         .load()
     )
+
+
+def records_frame(spark: SparkSession, read: Mapping[OffsetRange, Sequence[Record]]) -> DataFrame:
+    """Records that are here already, in the columns of Spark's Kafka source.
+
+    Args:
+        spark: A session.
+        read: The records of each range, all with a timestamp.
+    """
+    rows = [(r.partition, record) for r, records in read.items() for record in records]
+    columns = {
+        "key": pa.array([record.key for _, record in rows], pa.binary()),
+        "value": pa.array([record.value for _, record in rows], pa.binary()),
+        "topic": pa.array([where.topic for where, _ in rows], pa.string()),
+        "partition": pa.array([where.partition for where, _ in rows], pa.int32()),
+        "offset": pa.array([record.offset for _, record in rows], pa.int64()),
+        "timestamp": pa.array([record.micros for _, record in rows], pa.timestamp("us", tz="UTC")),
+    }
+    return spark.createDataFrame(pa.table(columns))
 
 
 def collect(rows: DataFrame, ranges: Sequence[OffsetRange]) -> Iterator[Row]:
