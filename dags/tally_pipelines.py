@@ -2,11 +2,11 @@
 
 Four DAGs for each pipeline of `tally.toml`:
 
-* **`<pipeline>`**, on the pipeline's schedule: `plan` fixes which offsets the batch reads and
-  writes that into the ledger; `count` reads just those with Spark and commits counts and offsets
-  in one MySQL transaction. With nothing new the other tasks are skipped and the run is green.
-  `blocked` runs, and makes the run red, while Kafka and the ledger disagree on a partition; the
-  other partitions are counted all the same.
+* **`<pipeline>`**, on the pipeline's schedule: `count` fixes which offsets the batch reads and
+  writes that into the ledger, reads just those with Spark, and commits counts and offsets in one
+  MySQL transaction. With nothing new it ends at once and the run is green. `blocked` runs, and
+  makes the run red, while Kafka and the ledger disagree on a partition; the other partitions are
+  counted all the same.
 * **`<pipeline>_replay`**, by hand: reprocesses offsets, times, batches or minutes.
 * **`<pipeline>_losses`**, by hand: asks an operator what to do about lost records.
 * **`<pipeline>_audit`**, daily: proves that the result table is the sum of what was counted.

@@ -5,13 +5,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.servers import PROJECT
 from tests.world import World
-
-if TYPE_CHECKING:
-    from tally.airflow.count import TallyCountOperator
 
 JOB = PROJECT / "jobs" / "count_errors.py"
 
@@ -48,6 +45,7 @@ class Tasks:
         self.params = dict(self.dag.params.validate())
         self.events = OutletEventAccessors()
         self.xcoms: dict[tuple[str, str], Any] = {}
+        self.kept: dict[str, Any] = {}
         self._run = SimpleNamespace(
             dag_id=self.dag.dag_id,
             run_id=run_id,
@@ -55,6 +53,10 @@ class Tasks:
             triggering_user_name="ann",
             conf=dict(conf or {}),
         )
+
+    def task(self, task_id: str) -> Any:
+        """The task of the DAG."""
+        return self.dag.get_task(task_id)
 
     def run(self, task_id: str) -> Any:
         """Run a task; returns what it returns, or the tasks that it chooses or skips."""
@@ -73,8 +75,9 @@ class Tasks:
             "params": self.params,
             "outlet_events": self.events,
             "inlet_events": defaultdict(_NoEvents),
+            "task_state_store": SimpleNamespace(get=self.kept.get, set=self.kept.__setitem__),
         }
-        task: Any = self.dag.get_task(task_id)
+        task = self.task(task_id)
         try:
             result = getattr(task, "choose_branch", task.execute)(context)
         except DownstreamTasksSkipped as skipped:
@@ -84,12 +87,18 @@ class Tasks:
 
 
 class Count(Tasks):
-    """The task ``count`` of a planned batch."""
+    """The task ``count`` of a replay, for one planned batch."""
 
     def __init__(self, world: World, batch_id: int) -> None:
+        from tally.airflow.count import TallyCountOperator, count_options
+
         super().__init__(world)
-        self.operator: TallyCountOperator = self.dag.get_task("count")  # type: ignore[assignment]
-        self.operator.application_args = ["--batch", str(batch_id)]  # as Airflow renders it
+        options = count_options(world.pipeline, config=world.config, job=JOB)
+        self.operator = TallyCountOperator(batch=str(batch_id), **options)  # as Airflow renders it
+
+    def task(self, _: str) -> Any:
+        """The operator."""
+        return self.operator
 
     def execute(self) -> None:
         """Run the task."""

@@ -16,7 +16,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
-from tally.airflow.policies import PLAN_PART, bounded, check_patience, patience
+from tally.airflow.policies import SHORT_PART, bounded, check_patience, patience
 from tally.config.pipeline import Pipeline
 from tally.config.servers import MySQLSettings
 from tally.config.settings import Settings
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.airflow
 
 MINUTE = ("error_log", "other")
 KINDS = ("", "_audit", "_replay", "_losses")
-AFTER_PLAN = ("count", "blocked", "complete")
+BEHIND = ("blocked", "complete")
 BY_HAND = ("_replay", "_losses")
 GOOD = '[pipelines.good]\ntopics = ["a"]\n'
 
@@ -44,7 +44,7 @@ def of_kind(bag: DagBag, *suffixes: str) -> Iterator[Any]:
 def test_each_dag_has_its_tasks_in_order(bag: DagBag) -> None:
     requested = {"request": {"count"}, "count": {"outcome"}, "outcome": set[str]()}
     wanted: dict[str, Any] = {
-        "": {"plan": {*AFTER_PLAN}} | {task: set() for task in AFTER_PLAN},
+        "": {"count": {*BEHIND}} | {task: set() for task in BEHIND},
         "_audit": {"audit": {"prune"}, "prune": set()},
         "_replay": {"preview": {"request"}, **requested},
         # `settle` follows at once when the run was triggered with a decision.
@@ -91,7 +91,7 @@ def test_scheduled_dags_do_not_pile_up_and_manual_ones_need_not_be_unpaused(bag:
 
 @pytest.mark.parametrize(("name", "patience_s"), [("error_log", 600), ("other", 1200)])
 def test_timeouts_follow_from_the_patience(name: str, patience_s: int, bag: DagBag) -> None:
-    """Lock wait < plan < count = patience < run; only the wait for an operator lasts days."""
+    """Lock wait < what is short < count = patience < run; an operator alone has days."""
     for task in (task for suffix in KINDS for task in bag.dags[name + suffix].tasks):
         assert task.retries == (0 if task.task_id in {"blocked", "decide"} else 3)
         assert task.retry_delay == timedelta(seconds=10)
@@ -101,16 +101,15 @@ def test_timeouts_follow_from_the_patience(name: str, patience_s: int, bag: DagB
     lock_wait = timedelta(seconds=MySQLSettings().lock_wait_timeout_s)
     assert like["count"] == timedelta(seconds=patience_s)
     assert dag.dagrun_timeout == 1.25 * like["count"]
-    assert lock_wait < like["plan"] < like["count"]
-    assert like["plan"] + like["count"] < dag.dagrun_timeout
-    assert like["blocked"] <= like["plan"]
+    assert lock_wait < like["blocked"] < like["count"]
+    assert like["blocked"] + like["count"] < dag.dagrun_timeout
     for suffix in BY_HAND:
         for task in bag.dags[name + suffix].tasks:
             answer: Any = task
             if task.task_id == "decide":
                 assert answer.response_timeout < bag.dags[name + suffix].dagrun_timeout
             else:
-                assert task.execution_timeout == like.get(task.task_id, like["plan"])
+                assert task.execution_timeout == like.get(task.task_id, like["blocked"])
     assert timedelta(0) < audit.get_task("audit").execution_timeout < audit.dagrun_timeout  # type: ignore[operator]
 
 
@@ -129,7 +128,7 @@ def test_a_patience_too_short_for_an_answer_is_refused(key: str) -> None:
         check_patience(short, settings)
     longer = short.model_copy(update={"patience_s": 251})
     check_patience(longer, settings)
-    assert PLAN_PART * patience(longer) > 2 * timedelta(seconds=25)
+    assert SHORT_PART * patience(longer) > 2 * timedelta(seconds=25)
 
 
 def test_a_statement_times_out_before_its_task(bag: DagBag, config: Path) -> None:
@@ -141,10 +140,11 @@ def test_a_statement_times_out_before_its_task(bag: DagBag, config: Path) -> Non
         assert mysql.lock_wait_timeout_s < mysql.statement_timeout_s < task_s
     with config.open("a", encoding="utf-8") as file:
         file.write("[mysql]\nstatement_timeout_s = 599\n")
-    plan: Any = bag.dags["error_log"].get_task("plan")
+    count: Any = bag.dags["error_log"].get_task("count")
+    blocked: Any = bag.dags["error_log"].get_task("blocked")
     audit: Any = bag.dags["error_log_audit"].get_task("audit")
-    bounds = [task.open_context().database.settings.statement_timeout_s for task in (plan, audit)]
-    assert bounds == [plan.execution_timeout.total_seconds() / 2, 599]
+    bounds = [task.open_context().database.settings.statement_timeout_s for task in (count, audit)]
+    assert bounds == [blocked.execution_timeout.total_seconds() / 2, 599]
     assert bounds[0] < 599 < audit.execution_timeout.total_seconds() / 2
 
 
@@ -163,7 +163,7 @@ def test_dags_say_whose_they_are_and_what_they_do(bag: DagBag) -> None:
         if dag.dag_id.endswith("_replay"):
             dag.params["reason"] = "a corrected level"
         dag.params.validate()
-    count = bag.dags["other"].get_task("count")
+    count = bag.dags["other_replay"].get_task("count")
     topics = [("kafka_one", "tally://kafka/one"), ("kafka_two", "tally://kafka/two")]
     assert [(a.name, a.uri) for a in count.inlets] == topics
     table = ("tally_other_counts", "tally://mysql/other_counts")
@@ -197,7 +197,7 @@ def test_a_dag_is_stored_whole(bag: DagBag, parse: Parse, monkeypatch: pytest.Mo
 
 def test_rendered_fields_hold_paths_names_and_the_batch_alone(bag: DagBag, config: Path) -> None:
     """What Airflow stores of a task has no credentials; it reads the very file that was parsed."""
-    allowed = {"count.application", "count.application_args", "blocked.message"}
+    allowed = {"count.application", "count.batch", "blocked.message"}
     allowed |= {"decide.subject", "decide.body"}
     assert config.is_absolute()
     for dag in of_kind(bag, *KINDS):
@@ -210,9 +210,6 @@ def test_rendered_fields_hold_paths_names_and_the_batch_alone(bag: DagBag, confi
         assert set(shown) <= allowed
         if dag.dag_id in MINUTE:
             assert shown["count.application"].endswith("jobs/count_errors.py")
-            key, seconds, batch, _ = shown["count.application_args"]
-            assert (key, batch) == ("--catch-up-s", "--batch")
-            assert float(seconds) > 0
 
 
 def _argument(task: Any, name: str) -> Any:
@@ -295,7 +292,7 @@ def test_a_wrong_pipeline_has_one_dag_that_says_so_and_the_others_have_theirs(pa
         assert said in str(disabled.description)
         assert "disabled" in disabled.tags
         (task,) = disabled.tasks
-        assert task.task_id == "plan"
+        assert task.task_id == "count"
         run = SimpleNamespace(dag_id="p", run_id="r", run_after=None, conf={})
         with pytest.raises(AirflowFailException) as failed:
             task.choose_branch({"ti": run, "dag_run": run})

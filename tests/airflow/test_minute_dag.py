@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pendulum
 import pytest
@@ -18,8 +19,8 @@ from tests.world import World
 pytestmark = [*AIRFLOW, pytest.mark.stack]
 
 INFO = "2017-07-30 14:09:09 INFO all is well"
+DONE = {"count": "success", "blocked": "skipped", "complete": "skipped"}
 COMPLETE = {"complete": "success"}
-SKIPPED = {"complete": "skipped"}
 LAST_RUN = pendulum.datetime(2026, 11, 20, 9, 0)
 
 
@@ -38,14 +39,15 @@ def test_a_run_counts_what_is_new_batch_after_batch(
     world.produce([ERROR, "garbage"], 1)
     run = run_dag(world.name)
     assert run.state == "success"
-    assert run.tasks == {"plan": "success", "count": "success", "blocked": "skipped"} | SKIPPED
+    assert run.tasks == DONE | COMPLETE
     assert world.counts() == {"2017-07-30 14:09": 3}
     assert world.offsets() == {0: (0, 3), 1: (0, 2)}
     first, second = world.batches()
     assert first["requested_by"] == f"airflow:{world.name}"
     assert first["run_id"] == second["run_id"] == run.run_id
-    assert run.events().keys() == {f"tally_{world.name}"}
-    (event,) = run.events().values()
+    events = run.events()
+    assert events.keys() == {f"tally_{world.name}", f"tally_{world.name}_hours"}
+    event = events[f"tally_{world.name}"]
     seconds = event.pop("seconds_until")
     assert list(seconds) == ["claimed", "read", "committed"]
     assert all(step >= 0 for step in seconds.values())
@@ -65,8 +67,8 @@ def test_nothing_new_ends_green_and_says_so(world: World, run_dag: RunDag) -> No
 
     run = run_dag(world.name)
     assert run.state == "success"
-    assert run.tasks == {"plan": "success", "count": "skipped", "blocked": "skipped"} | COMPLETE
-    assert run.xcom("plan", "batch")["text"] == f"nothing new in {world.topic}"
+    assert run.tasks == DONE | COMPLETE
+    assert run.xcom("count", "plan")["text"] == f"nothing new in {world.topic}"
     assert world.batches() == []
     assert run.events().keys() == {f"tally_{world.name}_hours"}
     for dag_id in (world.name, f"{world.name}_replay"):
@@ -84,12 +86,12 @@ def test_nothing_new_ends_green_and_says_so(world: World, run_dag: RunDag) -> No
     # A missing topic is red with its own error: nothing to count, and an operator must act.
     world.configure(topics=["there-is-no-such-topic"])
     missing = Tasks(world)
-    assert missing.run("plan") == ["blocked", "complete"]
-    assert "[topic-missing]" in missing.xcoms["plan", "batch"]["blocked"]
+    assert missing.run("count") == ["blocked", "complete"]
+    assert "[topic-missing]" in missing.xcoms["count", "plan"]["blocked"]
     with pytest.raises(
         AirflowFailException, match=r"takes no configuration.* partition; .*_replay"
     ):
-        Tasks(world, conf={"partition": 3}).run("plan")
+        Tasks(world, conf={"partition": 3}).run("count")
     for message, is_meant in (("tally losses accept p", True), ("tally topics adopt p", False)):
         with pytest.raises(AirflowFailException) as failed:
             TallyBlockedOperator(task_id="b", pipeline="p", message=message).execute({})
@@ -110,16 +112,17 @@ def test_a_blocked_partition_makes_the_run_red_and_the_others_are_counted(
 
     red = run_dag(world.name)
     assert red.state == "failed"
-    assert red.tasks == {"plan": "success", "count": "success", "blocked": "failed"} | COMPLETE
+    assert red.tasks == DONE | COMPLETE | {"blocked": "failed"}
     assert world.offsets() == {0: (0, 5), 1: (0, 2)}
-    assert "[partitions-blocked]" in red.xcom("plan", "batch")["blocked"]
-    assert "[2, 4) was never counted" in red.xcom("plan", "batch")["blocked"]
+    assert "[partitions-blocked]" in red.xcom("count", "plan")["blocked"]
+    assert "[2, 4) was never counted" in red.xcom("count", "plan")["blocked"]
     assert f"trigger {world.name}_losses" in "".join(capfd.readouterr())
     assert red.xcom("blocked", "_link_LossesLink") == f"/dags/{world.name}_losses"
 
-    assert Tasks(world).run("plan") == ["blocked", "complete"]
+    assert Tasks(world).run("count") == ["blocked", "complete"]
     accept(world)
-    assert Tasks(world).run("plan") == ["count", "complete"]
+    assert Tasks(world).run("count") == ["complete"]
+    assert world.offsets() == {0: (0, 5), 1: (0, 5)}
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -129,16 +132,45 @@ def test_a_failed_count_makes_the_run_red(
     world.produce([INFO], 0)
     monkeypatch.setenv("STAND_IN", "exit=4")
     red = run_dag(world.name)
-    assert red.tasks == {"plan": "success", "count": "failed", "blocked": "skipped"} | SKIPPED
+    assert red.tasks == {"count": "failed"} | dict.fromkeys(
+        ("blocked", "complete"), "upstream_failed"
+    )
     assert red.state == "failed"
     assert red.events() == {}
     world.produce([INFO], 0)
+    monkeypatch.setenv("STAND_IN", "commit")
     following = Tasks(world)
-    assert following.run("plan") == ["count"]
-    note = following.xcoms["plan", "batch"]
-    assert note["batch_ids"] == red.xcom("plan", "batch")["batch_ids"]
+    assert following.run("count") == ["complete"]
+    note = following.xcoms["count", "plan"]
+    assert note["batch_ids"] == red.xcom("count", "plan")["batch_ids"]
     assert note["ranges"] == [f"{world.topic}/0 [0, 1)"]
     assert "is resumed" in note["text"]
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_try_that_dies_behind_the_commit_is_told_by_the_next_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what that one counts itself; once it has ended well, no later one tells it again."""
+    world.produce([INFO] * 3)
+    tasks = Tasks(world)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "tally.airflow.task_metrics.send_batches", Mock(side_effect=OSError("the worker dies"))
+        )
+        with pytest.raises(OSError, match="the worker dies"):
+            tasks.run("count")
+    assert (world.offsets(), dict(tasks.events)) == ({0: (0, 3), 1: (0, 0)}, {})
+    world.produce([INFO] * 2)
+    assert tasks.run("count") == ["complete"]
+    told = tasks.xcoms["count", "outcome"]
+    assert told["batch_ids"] == [batch["batch_id"] for batch in world.batches()]
+    assert (len(told["batch_ids"]), told["records"]) == (2, 5)
+    assert len(dict(tasks.events)) == 1
+    for tries in (tasks, Tasks(world)):
+        tries.xcoms.clear()
+        assert tries.run("count") == ["complete"]
+        assert list(tries.xcoms) == [("count", "plan"), ("count", "return_value")]
 
 
 def test_an_audit_prunes_unless_it_finds_a_violation(world: World, run_dag: RunDag) -> None:
@@ -191,11 +223,11 @@ def test_a_run_that_is_cleared_days_after_its_success_counts_nothing_twice(
     """Run again, it plans as any run does: nothing when nothing is new, else what is new."""
     world.produce([INFO] * 3)
     run = run_dag(world.name)
-    (event,) = run.events().values()
+    event = run.events()[f"tally_{world.name}"]
     assert event == run.xcom("count", "outcome")
     assert list(event["seconds_until"]) == ["planned", "claimed", "read", "committed"]
     cleared = run_dag(world.name, again=True)
-    assert cleared.tasks == {"plan": "success", "count": "skipped", "blocked": "skipped"} | COMPLETE
+    assert cleared.tasks == DONE
     assert len(world.batches()) == 1
     world.produce([INFO] * 4)
     assert run_dag(world.name, again=True).state == "success"

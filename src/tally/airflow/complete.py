@@ -1,4 +1,4 @@
-"""Tasks of the minute DAG behind ``plan``: what is complete is announced, alerts are notified."""
+"""Tasks of the minute DAG behind ``count``: what is complete is announced, alerts are notified."""
 
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -27,9 +27,6 @@ COUNT: Final = "count"
 # The XCom key of `count`; see event_of.
 OUTCOME_KEY: Final = "outcome"
 
-# The part of the task's time in which batches of a backlog are counted back to back.
-_CATCH_UP: Final = 0.8
-
 _COUNTS: Final = ("records", "matched", "malformed", "continuations")
 
 # Of the driver itself, and as Java and shells report it.
@@ -41,37 +38,50 @@ class TallyCountOperator(policies.TallyOperator):
 
     Safe to clear, retry and run twice: a batch that the ledger has as committed is not read again,
     and of several attempts only the newest can commit. Whatever happens to Spark or to Airflow
-    meanwhile, the ledger says whether the batch is in the result. After a standstill batches are
-    counted back to back, until all is counted or most of the task's time is over.
+    meanwhile, the ledger says whether the batch is in the result.
 
     The connection's type says how the driver is started: `spark` with spark-submit, `spark_connect`
     as a Python process that uses a Spark Connect server. Everything else is the same.
     """
 
-    template_fields: Sequence[str] = ("application", "application_args")
+    template_fields: Sequence[str] = ("application", "batch")
 
     def __init__(
-        self,
-        *,
-        application: str,
-        batch: str,
-        batch_name: str = "",
-        catch_up: bool = False,
-        **options: Any,
+        self, *, application: str, batch: str = "", batch_name: str = "", **options: Any
     ) -> None:
         super().__init__(**options)
         self.application = application
+        self.batch = batch
         self.batch_name = batch_name
-        self.application_args = ["--batch", batch]
-        if catch_up and self.execution_timeout:
-            catch_up_s = _CATCH_UP * self.execution_timeout.total_seconds()
-            self.application_args = ["--catch-up-s", f"{catch_up_s:g}", *self.application_args]
         self.driver = driver.Driver()
         self._secrets: Path | None = None
 
     @policies.final_unless_retryable()
-    def execute(self, context: TaskContext) -> None:
-        """Run the batch unless it is committed; write its counts to the result's asset and XCom.
+    def execute(self, context: TaskContext) -> Any:
+        """Count the batches that are named.
+
+        Raises:
+            AirflowException: As :meth:`count`.
+        """
+        try:
+            batch_ids = numbers(self.batch)
+        except ValueError:
+            batch_ids = []
+        if not batch_ids:
+            raise policies.final(
+                f"{self.batch!r} names no batch: clear the task before, which plans it again"
+            )
+        self.count(context, batch_ids)
+
+    def count(
+        self, context: TaskContext, batch_ids: Sequence[int], *, catch_up_s: float = 0
+    ) -> None:
+        """Run batches unless they are committed; write the counts to the result's asset and XCom.
+
+        Args:
+            context: Airflow's context of the task.
+            batch_ids: The ledger's keys, of one pipeline.
+            catch_up_s: For how long the batches of a backlog may be counted back to back.
 
         Raises:
             AirflowFailException: An operator must decide.
@@ -84,14 +94,15 @@ class TallyCountOperator(policies.TallyOperator):
         from tally.counting.outcomes import batch_outcome
 
         settings = connected_settings(Path(self.config))
-        ctx, batch_ids = open_context(settings), self._batch_ids()
+        ctx = open_context(settings)
         outcome = batch_outcome(ctx, batch_ids)
         if outcome.is_committed:
-            self.log.info("batch %s is committed already; nothing to do", self._batches)
+            self.log.info("batch %s is committed already; nothing to do", listed(batch_ids))
         else:
             # The connection says where Spark runs, in the driver too.
             settings = settings.model_copy(update={"spark": spark_settings(settings.spark)})
-            failure = self._drive(settings, outcome.offsets)
+            arguments = ["--catch-up-s", f"{catch_up_s:g}", "--batch", listed(batch_ids)]
+            failure = self._drive(settings, arguments, outcome.offsets)
             outcome = batch_outcome(ctx, batch_ids)
             self._judge(outcome, failure, settings.spark)
             task_metrics.send_batches(outcome)
@@ -111,29 +122,18 @@ class TallyCountOperator(policies.TallyOperator):
             self._secrets.unlink(missing_ok=True)
         self.driver.kill()
 
-    @property
-    def _batches(self) -> str:
-        """As the driver is given them: ``3``, or ``3,4``."""
-        return str(self.application_args[-1])
-
-    def _batch_ids(self) -> list[int]:
-        try:
-            return [int(number) for number in self._batches.split(",")]
-        except ValueError:
-            raise policies.final(
-                f"{self._batches!r} names no batch: clear the task before, which plans it again"
-            ) from None
-
-    def _drive(self, settings: Settings, offsets: int) -> AirflowException | None:
+    def _drive(
+        self, settings: Settings, arguments: Sequence[str], offsets: int
+    ) -> AirflowException | None:
         """Run the driver; returns how it failed, None when it did not."""
         with ExitStack() as stack:
             # This late, so that Airflow stores none of it.
             self._secrets = stack.enter_context(driver.secrets_file(settings))
-            command = [sys.executable, self.application, *self.application_args]
+            command = [sys.executable, self.application, *arguments]
             if not settings.spark.is_connect:
                 conf = _driver_conf(settings, offsets, stack)
                 command = driver.submit_command(
-                    self.application, self.application_args, name=f"tally_{self.dag_id}", conf=conf
+                    self.application, arguments, name=f"tally_{self.dag_id}", conf=conf
                 )
             try:
                 environment = driver.driver_environment(Path(self.config), self._secrets)
@@ -151,17 +151,18 @@ class TallyCountOperator(policies.TallyOperator):
         if outcome.is_committed and not outcome.abandoned:
             self.log.warning("the driver failed after the commit: %s", failure)
             return
+        batches = listed(outcome.batch_ids)
         if failure is None:
             raise AirflowException(
-                f"batch {self._batches}: the driver ended with exit code 0, but the batch is "
+                f"batch {batches}: the driver ended with exit code 0, but the batch is "
                 "not committed in the ledger"
             )
         code, error_line = self.driver.exit_code, self.driver.error_line
         if code in policies.FINAL_EXITS:
-            raise policies.final(f"batch {self._batches}: {error_line}")
+            raise policies.final(f"batch {batches}: {error_line}")
         if code in _SIGKILL_EXITS and not self.driver.killed:
             raise AirflowException(
-                f"batch {self._batches}: the driver was ended by SIGKILL, perhaps because memory "
+                f"batch {batches}: the driver was ended by SIGKILL, perhaps because memory "
                 f"ran out: {error_line}. Next: nothing, the retry counts it; if it happens again, "
                 "see the kernel's log (dmesg), and give the worker more memory"
             )
@@ -194,6 +195,20 @@ def count_options(pipeline: Pipeline, *, config: Path, job: Path) -> dict[str, A
         "outlets": [policies.result_asset(pipeline)],
         "doc_md": cleandoc(TallyCountOperator.__doc__ or ""),
     }
+
+
+def listed(batch_ids: Sequence[int]) -> str:
+    """Batches as the driver is given them: ``3``, or ``3,4``."""
+    return ",".join(map(str, batch_ids))
+
+
+def numbers(text: str) -> list[int]:
+    """The batches of such a text.
+
+    Raises:
+        ValueError: It is another text.
+    """
+    return [int(number) for number in text.split(",") if number]
 
 
 def outcome_text(outcome: "BatchOutcome") -> str:

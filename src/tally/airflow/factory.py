@@ -10,8 +10,9 @@ from airflow.sdk.exceptions import AirflowException
 from airflow.utils.helpers import validate_key
 
 from tally.airflow.audit_dag import audit_dag
+from tally.airflow.count import COUNT
 from tally.airflow.losses_dag import losses_dag
-from tally.airflow.minute_dag import PLAN, TallyPlanOperator, minute_dag
+from tally.airflow.minute_dag import TallyMinuteOperator, minute_dag
 from tally.airflow.policies import RUN_TYPES, TAG, check_patience, timetable
 from tally.airflow.replay_dag import replay_dag
 from tally.config.loading import load_settings
@@ -54,7 +55,7 @@ def pipeline_dags(*, config: Path, job: Path, doc_md: str) -> dict[str, DAG]:
             log.error("pipeline %s is disabled: %s", name, error.what)  # noqa: TRY400 - no bug
             # Another pipeline's DAG may have its name: Airflow registers each DAG that is made.
             has_dag = is_dag_id(name) and name not in dags
-            found = [disabled_dag(name, error.what, config=config)] if has_dag else []
+            found = [disabled_dag(name, error.what, config=config, job=job)] if has_dag else []
         dags |= {dag.dag_id: dag for dag in found}
     return dags
 
@@ -68,7 +69,7 @@ def is_dag_id(name: str) -> bool:
     return True
 
 
-def disabled_dag(name: str, wrong: str, *, config: Path) -> DAG:
+def disabled_dag(name: str, wrong: str, *, config: Path, job: Path) -> DAG:
     """In place of a pipeline's DAGs: one whose runs are red until its configuration is right."""
     with DAG(
         name,
@@ -80,7 +81,11 @@ def disabled_dag(name: str, wrong: str, *, config: Path) -> DAG:
         tags=[TAG, "disabled"],
         doc_md=f"This pipeline is configured wrong and counts nothing: {wrong}",
     ) as dag:
-        TallyPlanOperator(
-            task_id=PLAN, pipeline=name, config=str(config), execution_timeout=_SHORT_TASK
+        TallyMinuteOperator(
+            task_id=COUNT,
+            pipeline=name,
+            config=str(config),
+            application=str(job),
+            execution_timeout=_SHORT_TASK,
         )
     return dag

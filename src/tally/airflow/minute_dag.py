@@ -16,24 +16,29 @@ from tally.airflow.complete import (
     TallyCompleteOperator,
     to_announce,
 )
-from tally.airflow.count import COUNT, TallyCountOperator, count_options
+from tally.airflow.count import COUNT, TallyCountOperator, count_options, listed, numbers
 from tally.config.pipeline import Pipeline
 from tally.planning.blocks import blocked_error
 
 if TYPE_CHECKING:  # DAG parsing must not import Kafka and MySQL
+    from tally.context import Context
     from tally.counting.plan import Planned
 
-PLAN: Final = "plan"
 BLOCKED: Final = "blocked"
 
-# The XCom key of `plan`; see plan_note.
-NOTE_KEY: Final = "batch"
+# The XCom key of what `count` has planned; see plan_note.
+NOTE_KEY: Final = "plan"
+# What the task has planned, which its next try finds again.
+PLANNED_KEY: Final = "batch_ids"
+
+# The part of the task's time in which batches of a backlog are counted back to back.
+_CATCH_UP: Final = 0.8
 
 
 def minute_dag(pipeline: Pipeline, *, config: Path, job: Path, doc_md: str) -> DAG:
-    """``plan >> [count, blocked, complete]``, on the pipeline's schedule.
+    """``count >> [blocked, complete]``, on the pipeline's schedule.
 
-    With notifiers also ``alert``, behind ``plan``.
+    With notifiers also ``alert``, behind ``count``.
     """
     hours = policies.hours_asset(pipeline)
     with policies.tally_dag(
@@ -47,43 +52,68 @@ def minute_dag(pipeline: Pipeline, *, config: Path, job: Path, doc_md: str) -> D
         schedule=pipeline.schedule,
         dagrun_timeout=policies.run_timeout(pipeline),
     ) as dag:
-        plan = TallyPlanOperator(task_id=PLAN, inlets=[hours])
-        count = TallyCountOperator(
-            batch=from_note("batch_ids", " | join(',')"),
-            catch_up=True,
-            **count_options(pipeline, config=config, job=job),
-        )
-        blocked = TallyBlockedOperator(task_id=BLOCKED, message=from_note("blocked"), retries=0)
+        options = count_options(pipeline, config=config, job=job)
+        count = TallyMinuteOperator(**options | {"inlets": [*options["inlets"], hours]})
+        message = f"{{{{ ti.xcom_pull(task_ids='{COUNT}', key='{NOTE_KEY}')['blocked'] }}}}"
+        blocked = TallyBlockedOperator(task_id=BLOCKED, message=message, retries=0)
         # Of all runs' instances one at a time: each reads what the one before has told.
         one: dict[str, Any] = {"max_active_tis_per_dag": 1}
         complete = TallyCompleteOperator(task_id=COMPLETE, inlets=[hours], outlets=[hours], **one)
         alert = [TallyAlertOperator(task_id=ALERT, **one)] if pipeline.notifiers else []
-        # In parallel on purpose: a run's state is that of its last tasks, and a `blocked` that is
-        # skipped after a failed `count` would turn the run green.
-        plan >> [count, blocked, complete, *alert]
+        count >> [blocked, complete, *alert]
     return dag
 
 
-def from_note(field: str, then: str = "") -> str:
-    """A template for a field of the XCom of ``plan``, followed by a filter of Jinja's."""
-    return f"{{{{ ti.xcom_pull(task_ids='{PLAN}', key='{NOTE_KEY}')['{field}']{then} }}}}"
+class TallyMinuteOperator(TallyCountOperator, BaseBranchOperator):
+    """Fix the offset ranges of the next batch, then count it with Spark and commit it.
 
+    An open batch is resumed with its planned ranges. If there is nothing new, no driver is started
+    and the run ends green. After a standstill batches are counted back to back, until all is
+    counted or most of the task's time is over. Partitions on which Kafka and the ledger disagree
+    are left out and make `blocked` run.
 
-class TallyPlanOperator(policies.TallyOperator, BaseBranchOperator):
-    """Fix the offset ranges of the next batch, before any data is read.
+    Safe to clear, retry and run twice: a batch that the ledger has as committed is not read again,
+    and of several attempts only the newest can commit. Whatever happens to Spark or to Airflow
+    meanwhile, the ledger says whether the batch is in the result.
 
-    An open batch is resumed with its planned ranges. If there is nothing new, the rest of the run
-    is skipped and it ends green. Partitions on which Kafka and the ledger disagree are left out and
-    make `blocked` run.
+    The connection's type says how the driver is started: `spark` with spark-submit, `spark_connect`
+    as a Python process that uses a Spark Connect server. Everything else is the same.
     """
+
+    def execute(self, context: TaskContext) -> Any:
+        """Plan and count, and skip the tasks that have nothing to do."""
+        return self.do_branch(context, self.choose_branch(context))
 
     @policies.final_unless_retryable()
     def choose_branch(self, context: TaskContext) -> list[str]:
-        """Plan, write the plan to XCom, and return the tasks that have something to do."""
+        """Plan and count; return the tasks that have something to do.
+
+        Raises:
+            AirflowException: As :meth:`TallyCountOperator.count`; the retry resumes what is open.
+        """
         from tally.airflow import task_metrics
-        from tally.counting.plan import plan
-        from tally.ledger.batches import Requester
         from tally.status.alerts import unnotified
+
+        ctx = self._planning_context(context)
+        batch_ids, note = self._plan(ctx, context)
+        task_metrics.send_state(ctx, self.pipeline)
+        if batch_ids:
+            catch_up_s = _CATCH_UP * ctx.settings.pipeline(self.pipeline).patience_s
+            self.count(context, batch_ids, catch_up_s=catch_up_s)
+        else:
+            self.outlets = []  # of the copy that runs: nothing has changed, so there is no event
+        context["task_state_store"].set(PLANNED_KEY, "")
+        (hours,) = self.inlets[-1:]
+        wanted = {
+            BLOCKED: note["blocked"],
+            COMPLETE: to_announce(ctx, self.pipeline, context, hours),
+            ALERT: ctx.settings.pipeline(self.pipeline).notifiers
+            and unnotified(ctx, self.pipeline),
+        }
+        return [task_id for task_id, is_wanted in wanted.items() if is_wanted]
+
+    def _planning_context(self, context: TaskContext) -> "Context":
+        from tally.ledger.batches import Requester
 
         run = context["dag_run"]
         if run.conf:
@@ -97,25 +127,29 @@ class TallyPlanOperator(policies.TallyOperator, BaseBranchOperator):
             run_id=run.run_id,
             scheduled_at=run.run_after,
         )
-        ctx = self.open_context(requester)
+        return self.open_context(requester)
+
+    def _plan(self, ctx: "Context", context: TaskContext) -> tuple[list[int], dict[str, Any]]:
+        """Plan; returns the batches of this run, and the plan as it is written to XCom.
+
+        An earlier try may have been killed behind its commit: that is told, too.
+        """
+        from tally.counting.outcomes import committed_among
+        from tally.counting.plan import plan
+
+        kept = context["task_state_store"]
+        before = committed_among(ctx, numbers(str(kept.get(PLANNED_KEY, ""))))
         view = plan(ctx, self.pipeline)
+        batch_ids = sorted({*before, *view.batch_ids})
+        kept.set(PLANNED_KEY, listed(batch_ids))
         note = plan_note(view, ctx.settings.pipeline(self.pipeline).topics)
         self.log.info(note["text"])
         context["ti"].xcom_push(key=NOTE_KEY, value=note)
-        task_metrics.send_state(ctx, self.pipeline)
-        (hours,) = self.inlets
-        wanted = {
-            COUNT: note["batch_ids"],
-            BLOCKED: note["blocked"],
-            COMPLETE: to_announce(ctx, self.pipeline, context, hours),
-            ALERT: ctx.settings.pipeline(self.pipeline).notifiers
-            and unnotified(ctx, self.pipeline),
-        }
-        return [task_id for task_id, is_wanted in wanted.items() if is_wanted]
+        return batch_ids, note
 
 
 def plan_note(view: "Planned", topics: Sequence[str]) -> dict[str, Any]:
-    """The XCom of ``plan``: the outcome of planning in plain values.
+    """The outcome of planning in plain values.
 
     Args:
         view: The outcome of planning.

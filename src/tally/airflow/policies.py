@@ -66,10 +66,10 @@ FINAL_EXITS: Final = frozenset({errors.UsageError.exit_code, errors.OperatorErro
 
 AUDIT_TIMEOUT: Final = timedelta(hours=1)
 
-# Parts of the patience: of one attempt of `plan`, which asks Kafka and writes a few rows; and of a
-# run, which holds one plan, one count and what Airflow needs between them, attempts and pauses
-# included.
-PLAN_PART: Final = 0.2
+# Parts of the patience: of what asks Kafka and writes a few rows, as a plan does; and of a run,
+# which holds one count, what comes behind it, and what Airflow needs between them, attempts and
+# pauses included.
+SHORT_PART: Final = 0.2
 RUN_PART: Final = 1.25
 
 # The longest wait for one answer, as a part of its task's timeout.
@@ -102,12 +102,12 @@ def bounded(settings: Settings, task: timedelta) -> Settings:
 
 
 def check_patience(pipeline: Pipeline, settings: Settings) -> None:
-    """Raise where ``plan`` could be killed while it waits for an answer.
+    """Raise where a plan could take longer than its part of the task while it waits for an answer.
 
     Raises:
         ConfigError: ``patience_s`` is too short for that.
     """
-    longest = pipeline.patience_s * PLAN_PART * _ANSWER
+    longest = pipeline.patience_s * SHORT_PART * _ANSWER
     waits = {
         "mysql.lock_wait_timeout_s": settings.mysql.lock_wait_timeout_s,
         "mysql.connect_timeout_s": settings.mysql.connect_timeout_s,
@@ -117,7 +117,7 @@ def check_patience(pipeline: Pipeline, settings: Settings) -> None:
         if seconds >= longest:
             raise errors.ConfigError(
                 f"pipelines.{pipeline.name}.patience_s = {pipeline.patience_s}: a tenth of it, "
-                f"half of the timeout of the task plan, must be more than {key} = {seconds:g}",
+                f"half of a plan's part of the task count, must be more than {key} = {seconds:g}",
                 next_step=f"raise patience_s or lower {key}",
             )
 
@@ -141,8 +141,8 @@ def tally_dag(
         config: The configuration file.
         schedule: A cron expression. Without one it runs by hand alone, and is not paused at first:
             its runs would wait until an operator unpauses it, and by itself it does nothing.
-        task_timeout: One attempt of a task that has no timeout of its own; that of ``plan`` when
-            None.
+        task_timeout: One attempt of a task that has no timeout of its own; a fifth of the patience
+            when None.
         options: As :class:`airflow.sdk.DAG` takes them.
     """
     given: dict[str, Any] = {
@@ -156,7 +156,7 @@ def tally_dag(
             "pipeline": pipeline.name,
             "config": str(config),
             "owner": pipeline.owner,
-            "execution_timeout": task_timeout or PLAN_PART * patience(pipeline),
+            "execution_timeout": task_timeout or SHORT_PART * patience(pipeline),
             "retries": RETRIES,
             "retry_delay": RETRY_DELAY,
         },
@@ -251,6 +251,7 @@ class TallyOperator(BaseOperator):
         task = self.execution_timeout or patience(pipeline)
         if task <= patience(pipeline):  # the daily ones have hours
             check_patience(pipeline, settings)
+            task = min(task, SHORT_PART * patience(pipeline))
         return open_context(bounded(settings, task), requester=requester)
 
 

@@ -105,7 +105,8 @@ class MySQLSettings(Section):
     """Seconds to wait for a connection."""
     statement_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 300
     """Seconds to wait for the answer to one statement; then the server counts as gone. Less than a
-    pipeline's `patience_s`. Airflow's `plan` and audit wait at most for half of their timeouts."""
+    pipeline's `patience_s`. Under Airflow a plan waits at most for a tenth of that, and the audit
+    for half of its timeout."""
     lock_wait_timeout_s: Annotated[int, Field(ge=1, le=300)] = 20
     """Seconds a statement waits for a row lock before the transaction is rolled back and run again;
     less than `statement_timeout_s`. The server ends a transaction that is silent for three times

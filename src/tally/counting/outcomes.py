@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from tally.context import Context
+from tally.ledger.batches import find_batches
 from tally.ledger.records import batch_record, caught_up_behind, segments_of
 from tally.ledger.replays import standing_for_all
 from tally.model import EMPTY_TOTALS, Batch, BatchState, OffsetRange, SegmentTotals, TopicPartition
@@ -101,6 +102,20 @@ class BatchOutcome:
         return not set(self.standing) <= set(self.batch_ids)
 
 
+def committed_among(ctx: Context, batch_ids: Sequence[int]) -> list[int]:
+    """Which of some batches are committed.
+
+    Raises:
+        UnknownBatchError: The ledger has no batch with one of these ids.
+        MySQLUnavailableError: The server did not answer.
+    """
+    if not batch_ids:
+        return []
+    with ctx.database.transaction(read_only=True) as tx:
+        found = find_batches(tx, batch_ids)
+    return [batch.batch_id for batch in found if batch.state is BatchState.COMMITTED]
+
+
 def batch_outcome(ctx: Context, batch_ids: Sequence[int]) -> BatchOutcome:
     """The outcome of batches of one pipeline.
 
@@ -113,7 +128,9 @@ def batch_outcome(ctx: Context, batch_ids: Sequence[int]) -> BatchOutcome:
         standing, abandoned = standing_for_all(tx, batch_ids)
         if not standing:
             raise next(iter(abandoned.values()))
-        later = caught_up_behind(tx, max(batch_ids))
+        # The first of them may be of an earlier try, and the last one of this.
+        behind = {n for end in (min, max) for n in caught_up_behind(tx, end(batch_ids))}
+        later = sorted(behind - {*batch_ids, *standing})
         records = [batch_record(tx, number) for number in (*standing, *later)]
         segments = [s for r in records for s in segments_of(tx, r.batch_id)]
     return BatchOutcome(
