@@ -6,13 +6,22 @@ Spark does. Natural keys are Spark's alone.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
 from tally.aggregates.aggregate import Aggregate
-from tally.aggregates.counts import Contribution, CountRequest, Counts, DeadLetter, KeptLine
+from tally.aggregates.counts import (
+    KEPT,
+    Contribution,
+    CountRequest,
+    Counts,
+    DeadLetter,
+    KeptLine,
+)
 from tally.aggregates.gathering import Gathering
 from tally.aggregates.judgement import judge
 from tally.aggregates.spool import Spool
@@ -83,6 +92,14 @@ Judged = tuple[str | None, Group, bytes | None]
 """Of a record why it is malformed, its group, and its value."""
 
 
+def lines_of(kept: Iterable[KeptLine]) -> pa.RecordBatch:
+    """Kept lines as Spark hands them to what writes them."""
+    types = (pa.int64(), pa.string(), pa.binary(), pa.binary())
+    schema = pa.schema(list(zip(KEPT, types, strict=True)))
+    rows = [dict(zip(KEPT, line, strict=True)) for line in kept]
+    return pa.RecordBatch.from_pylist(rows, schema=schema)
+
+
 class InProcess:
     """A :class:`tally.context.Reader` that counts in the process that asks."""
 
@@ -139,7 +156,7 @@ class InProcess:
             counts = gathering.counts(dead_letters)
             self._when_read()
             if lines is not None:
-                lines.add(kept)
+                lines.add(lines_of(kept))
                 counts = replace(counts, line_set=lines.seal())
             yield counts
 

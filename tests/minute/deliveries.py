@@ -19,6 +19,7 @@ from tally.deliveries.kept_lines import KeptLines, keep
 from tally.ledger import batches
 from tally.replay.run import run_replay
 from tally_local.stack.stack import Stack
+from tests.python_reader import lines_of
 from tests.world import World
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Delivery(World):
     def begun(self, batch_id: int, *texts: str) -> LineWriter:
         """A set that an attempt has begun to write."""
         lines = keep(*self.attempt(batch_id))
-        lines.add(line(offset, text) for offset, text in enumerate(texts))
+        lines.add(lines_of(line(offset, text) for offset, text in enumerate(texts)))
         return lines
 
     @property

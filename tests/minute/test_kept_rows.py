@@ -25,6 +25,7 @@ from tally.status.status import Statuses
 from tally_local.stack.stack import Stack
 from tests.minute.deliveries import COUNTED, LINES, UNPUBLISHED, Delivery, around, delivered, line
 from tests.minute.test_prune import pruned
+from tests.python_reader import lines_of
 from tests.world import make_settings
 
 pytestmark = pytest.mark.stack
@@ -176,7 +177,7 @@ def test_a_line_that_is_too_long_for_the_server_is_named(world: Delivery) -> Non
     lines = world.begun(*world.planned_in(0))
     (row,) = world.rows("select @@max_allowed_packet as n")
     with pytest.raises(errors.StatementError, match=f"offset 2 of {world.topic}/0 has"):
-        lines.add([line(2, "x" * (row["n"] // 2))])
+        lines.add(lines_of([line(2, "x" * (row["n"] // 2))]))
 
 
 def test_rows_are_shown_by_the_next_run_when_a_driver_is_killed_behind_its_commit(

@@ -281,8 +281,8 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="malformed records are committed with their dead letters",
-        where="tally.spark.task_counting:TaskWork.count",
-        before="            if gathering.malformed and not self.is_judged:",
+        where="tally.spark.task_counting:CountWork.of_range",
+        before="            if gathering.malformed and not self.first_reads:",
         after="            if gathering is None:",
         tests=(TASK_COUNTING,),
     ),
@@ -527,8 +527,8 @@ MUTANTS: Final = (
     Mutant(
         guard="no chunk of dead letters commits alone",
         where="tally.mysql.transactions:Transaction.insert_many",
-        before="                chunk, chunk_bytes = [], 0\n",
-        after="                chunk, chunk_bytes = [], 0\n"
+        before="                values, size = [], 0\n",
+        after="                values, size = [], 0\n"
         "                if 'dead_letter' in statement:\n"
         "                    self._connection.commit()\n",
         tests=(f"{COMMIT}::test_a_commit_that_fails_after_many_chunks_leaves_none_of_them",),
@@ -536,8 +536,8 @@ MUTANTS: Final = (
     Mutant(
         guard="no chunk of counts commits alone",
         where="tally.mysql.transactions:Transaction.insert_many",
-        before="                chunk, chunk_bytes = [], 0\n",
-        after="                chunk, chunk_bytes = [], 0\n"
+        before="                values, size = [], 0\n",
+        after="                values, size = [], 0\n"
         "                if '_count`' in statement:\n"
         "                    self._connection.commit()\n",
         tests=(f"{COMMIT}::test_a_commit_that_fails_after_many_chunks_leaves_none_of_them",),

@@ -18,7 +18,7 @@ from tally.errors import DataLossError, FencedError, ReadError
 from tally.spark.counting import tasks_for
 from tally.spark.grouping import Grouping
 from tally.spark.reading import collect
-from tally.spark.task_counting import TaskOutcome, TaskWork, outcome_of_each, worth_a_plan
+from tally.spark.task_counting import CountWork, TaskOutcome, outcome_of_each, worth_a_plan
 from tally.spark.task_groups import add_up, with_end, without_end
 from tests.unit.values import P0, pipeline, span, totals
 from tests.waiting import wait_until
@@ -45,7 +45,7 @@ def of(number: int, value: Any = None) -> TaskOutcome:
 
 def told(*outcomes: TaskOutcome) -> list[tuple[int, Any]]:
     """What the driver makes of the outcomes of tasks for two partitions."""
-    found = outcome_of_each(TaskWork(requests=REQUESTS, work=records), outcomes)
+    found = outcome_of_each(CountWork(requests=REQUESTS, work=records), outcomes)
     return [(r.ranges[0].partition.partition, o.error or o.value) for r, o in found]
 
 
@@ -103,7 +103,7 @@ def outcome(
 ) -> TaskOutcome:
     """What a task tells that gets these groups, and the row behind them unless it is cut."""
     whole = [] if is_cut else list(with_end([], schema=(batches or (groups({}),))[0].schema))
-    task = TaskWork(requests=REQUESTS, work=work, **more)
+    task = CountWork(requests=REQUESTS, work=work, **more)
     (row,) = list(task(iter([*batches, *whole])))
     found = pickle.loads(row.column("outcome")[0].as_py())  # noqa: S301 - our own
     assert isinstance(found, TaskOutcome)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tally.aggregates.spool import Spool
 from tally.config.pipeline import Pipeline
@@ -57,6 +57,10 @@ class KeptLine(NamedTuple):
     """The record's value."""
     key_digest: bytes | None
     """SHA-256 of the fields of ``row_key``; None without it, or where one of them is missing."""
+
+
+KEPT: Final = ("offset", "minute", "value", "key_digest")
+"""The columns of kept lines in Spark: those of a :class:`KeptLine`, in order."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,7 +3,7 @@
 Spark counts; this is a second way to the same answer, record by record.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tally.aggregates.aggregate import Aggregate
@@ -68,41 +68,41 @@ def judge(pipeline: Pipeline, partition: TopicPartition, record: Record) -> Judg
     )
 
 
-def dead_letter(
-    pipeline: Pipeline,
-    partition: TopicPartition,
-    offset: int,
-    reason: str,
-    value: bytes | None,
-    value_bytes: int | None,
-    micros: int,
-) -> DeadLetter:
-    """A malformed record, with its minute as far as it is known.
+MakeDeadLetter = Callable[[TopicPartition, int, str, bytes | None, int | None, int], DeadLetter]
+"""Makes a dead letter of a record's partition and offset, what is wrong with it, the first bytes of
+its value, how many it has, and its timestamp in microseconds since 1970."""
 
-    Args:
-        pipeline: By which rules it is malformed.
-        partition: Its partition.
-        offset: Its offset.
-        reason: What is wrong with it.
-        value: Its first bytes.
-        value_bytes: How many it has.
-        micros: Its timestamp in microseconds since 1970.
-    """
-    rule, log_time = pipeline.time_rule, None
-    if reason == MalformedReason.NO_LEVEL:  # its time could be read, unless it is cut
-        log_time = read_line(value, pipeline.format, rule, micros, needs_level=True).minute
-    if log_time is None:
-        log_time = minute_at(micros, replace(rule, zone=pipeline.time_zone))
-    written_at = None if log_time is None or micros < 0 else at_micros(micros)
-    return DeadLetter(
-        partition=partition,
-        offset=offset,
-        reason=reason,
-        value=value,
-        value_bytes=value_bytes,
-        written_at=written_at,
-        log_time=log_time,
-    )
+
+def dead_letters_of(pipeline: Pipeline) -> MakeDeadLetter:
+    """What makes malformed records of a pipeline dead letters, with their minute if it is known."""
+    line_format, rule = pipeline.format, pipeline.time_rule
+    by_record = replace(rule, zone=pipeline.time_zone)
+
+    def make(
+        partition: TopicPartition,
+        offset: int,
+        reason: str,
+        value: bytes | None,
+        value_bytes: int | None,
+        micros: int,
+    ) -> DeadLetter:
+        log_time = None
+        if reason == MalformedReason.NO_LEVEL:  # its time could be read, unless it is cut
+            log_time = read_line(value, line_format, rule, micros, needs_level=True).minute
+        if log_time is None:
+            log_time = minute_at(micros, by_record)
+        written_at = None if log_time is None or micros < 0 else at_micros(micros)
+        return DeadLetter(
+            partition=partition,
+            offset=offset,
+            reason=reason,
+            value=value,
+            value_bytes=value_bytes,
+            written_at=written_at,
+            log_time=log_time,
+        )
+
+    return make
 
 
 def _continues(pipeline: Pipeline, read: LineReading, value: bytes | None) -> bool:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_
 from tally.config import names
 from tally.config.servers import READER_DEFAULTS, Option, Section, check_reader_options
 from tally.lines.format import LineFormat
-from tally.lines.parsing import parse_line_format
+from tally.lines.parsing import line_format_of
 from tally.lines.time_rule import TimeRule, check_zone
 
 # Names of Airflow's for some cron expressions.
@@ -252,7 +252,7 @@ class Pipeline(Section):
     @property
     def format(self) -> LineFormat:
         """The line format, parsed."""
-        return parse_line_format(self.line_format, key="line_format")
+        return line_format_of(self.line_format)
 
     @property
     def time_rule(self) -> TimeRule:

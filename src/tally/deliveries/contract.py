@@ -7,12 +7,12 @@ replaces it, and what the audit can prove of it. A pipeline's is chosen by
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tally.aggregates.counts import CountRequest, Counts, KeptLine, LineSet
+from tally.aggregates.counts import CountRequest, Counts, LineSet
 from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.deliveries.set_tables import SetPlace
@@ -20,6 +20,9 @@ from tally.errors import TallyError
 from tally.ledger.invariants import Violation
 from tally.model import Batch
 from tally.mysql.transactions import Transaction
+
+if TYPE_CHECKING:  # lines are kept in Spark tasks alone
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +93,29 @@ class LineWriter(ABC):
     lines_at_once: ClassVar[int]
     """With as many lines :meth:`write` is called at the latest."""
     bytes_at_once: ClassVar[int]
-    """With as many bytes of values :meth:`write` is called at the latest."""
+    """With as many bytes :meth:`write` is called at the latest."""
 
     def __init__(self, store: Any, place: SetPlace) -> None:
         self._store, self._place = store, place
-        self._lines: list[KeptLine] = []
-        self._bytes = self._written = 0
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = self._bytes = self._written = 0
 
-    def add(self, lines: Iterable[KeptLine]) -> None:
+    def add(self, lines: "pa.RecordBatch") -> None:
         """Write lines, some of them later.
+
+        Args:
+            lines: The columns :data:`tally.aggregates.counts.KEPT`, in order of offset.
 
         Raises:
             FencedError: A newer attempt has begun.
             StatementError: A line is longer than the server takes.
         """
-        for line in lines:
-            self._lines.append(line)
-            self._bytes += len(line.value or b"")
-            if len(self._lines) >= self.lines_at_once or self._bytes >= self.bytes_at_once:
+        for first in range(0, lines.num_rows, self.lines_at_once):
+            some = lines.slice(first, self.lines_at_once)
+            self._waiting.append(some)
+            self._rows += some.num_rows
+            self._bytes += some.nbytes
+            if self._rows >= self.lines_at_once or self._bytes >= self.bytes_at_once:
                 with self._discarded():
                     self._flush()
 
@@ -135,13 +143,13 @@ class LineWriter(ABC):
             raise
 
     def _flush(self) -> None:
-        if self._lines:
-            self.write(self._lines)
-            self._written += len(self._lines)
-            self._lines, self._bytes = [], 0
+        if self._rows:
+            self.write(self._waiting)
+            self._written += self._rows
+            self._waiting, self._rows, self._bytes = [], 0, 0
 
     @abstractmethod
-    def write(self, lines: Sequence[KeptLine]) -> None:
+    def write(self, lines: "Sequence[pa.RecordBatch]") -> None:
         """Write some lines, in order of offset.
 
         Raises:

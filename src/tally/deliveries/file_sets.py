@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tally.aggregates.counts import KeptLine
 from tally.deliveries.contract import LineWriter
 from tally.deliveries.folder import OPEN, Folder, opened
 from tally.deliveries.set_store import KeptSet, SetStore
@@ -209,19 +207,26 @@ class _FileWriter(LineWriter):
     _parquet: Any = None
     _stream: Any = None
 
-    def write(self, lines: Sequence[KeptLine]) -> None:
-        of_set = asdict(self._place).items()
-        columns = {name: [value] * len(lines) for name, value in of_set if name in _SCHEMA.names}
-        columns["record_offset"] = [line.offset for line in lines]
-        columns["log_time"] = [datetime.fromisoformat(line.log_time) for line in lines]
-        columns["value"] = [line.value for line in lines]
+    def write(self, lines: Sequence[pa.RecordBatch]) -> None:
+        found = pa.Table.from_batches(lines)
+        of_set = asdict(self._place)
+        columns = {
+            "record_offset": found["offset"],
+            "log_time": found["minute"].cast(_SCHEMA.field("log_time").type),
+            "value": found["value"],
+        }
+        for name in _SCHEMA.names:
+            if name not in columns:
+                one = pa.scalar(of_set[name], _SCHEMA.field(name).type)
+                columns[name] = pa.repeat(one, found.num_rows)
+        table = pa.Table.from_arrays([columns[name] for name in _SCHEMA.names], schema=_SCHEMA)
         with opened(self._store.url) as folder:
             if self._parquet is None:
                 self._stream = folder.create(self._begun(folder))
                 self._parquet = pq.ParquetWriter(
                     self._stream, _SCHEMA, compression="zstd", write_page_checksum=True
                 )
-            self._parquet.write_table(pa.Table.from_pydict(columns, schema=_SCHEMA))
+            self._parquet.write_table(table)
 
     def close(self) -> None:
         if self._parquet is None:

@@ -5,9 +5,9 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from tally.aggregates.counts import KeptLine
+from tally.aggregates.counts import KEPT, KeptLine
 from tally.config.names import KEPT_SUFFIX
 from tally.deliveries.contract import LineWriter
 from tally.deliveries.set_store import KeptSet, SetStore
@@ -15,6 +15,9 @@ from tally.deliveries.set_tables import SetPlace
 from tally.errors import ConfigError, StatementError
 from tally.mysql.transactions import Transaction
 from tally.packaged import packaged
+
+if TYPE_CHECKING:  # as in the contract
+    import pyarrow as pa
 
 _KEPT: Final = """
     create table if not exists `{kept}` (
@@ -24,11 +27,11 @@ _KEPT: Final = """
         value longblob null,
         key_digest binary(32) null,
         primary key (set_id, record_offset),
-        key rows_of_set (set_id, log_time),
-        key rows_by_minute (log_time),
-        key rows_by_key (key_digest)
+        key rows_by_minute (log_time){by_key}
     ) engine = InnoDB default character set utf8mb4
 """
+# Each index takes as much time as the row itself, so that there is none without need.
+_BY_KEY: Final = "key rows_by_key (key_digest)"
 # A reader needs no more rights than on the tables.
 _VIEW: Final = """
     create or replace sql security invoker view `{view}` as
@@ -78,7 +81,8 @@ class RowSets(SetStore):
 
     def tables(self) -> Mapping[str, str]:
         """The table of rows."""
-        return {self.kept: _KEPT.format(kept=self.kept)}
+        by_key = f",\n        {_BY_KEY}" if self.pipeline.row_key else ""
+        return {self.kept: _KEPT.format(kept=self.kept, by_key=by_key)}
 
     def view_statement(self) -> str:
         """The view of rows of live sets."""
@@ -114,7 +118,17 @@ class RowSets(SetStore):
         return ""
 
     def prepare_else(self, tx: Transaction, kept: Sequence[SetPlace] | None) -> None:  # noqa: ARG002
-        """Create the procedure; an existing one is the database's own and stays."""
+        """Create the procedure; an existing one is the database's own and stays.
+
+        A table that was made before there was a key gets the index of the key.
+        """
+        indexes = tx.scalars(
+            "select distinct index_name from information_schema.statistics"
+            " where table_schema = database() and table_name = %s",
+            (self.kept,),
+        )
+        if indexes and self.pipeline.row_key and "rows_by_key" not in indexes:
+            tx.execute(f"alter table `{self.kept}` add {_BY_KEY}")
         if self.lacks(tx):
             text = packaged("sql/procedures/keep_lines.sql").read_text()
             names = {
@@ -151,10 +165,9 @@ class RowSets(SetStore):
             write(tx, place.set_id, part)
 
     def _insert(self, tx: Transaction, set_id: int, lines: Sequence[KeptLine]) -> None:
-        # Only with a parameter for each value the driver sends several rows in one statement.
         tx.insert_many(
             f"insert into `{self.kept}` (set_id, record_offset, log_time, value, key_digest)"
-            " values (%s, %s, %s, %s, %s)"
+            " values %s"
             f" on duplicate key update set_id = `{self.kept}`.set_id",
             [(set_id, *line) for line in lines],
         )
@@ -201,8 +214,13 @@ class _RowWriter(LineWriter):
     bytes_at_once: ClassVar[int] = 8 * 2**20
     _store: RowSets
 
-    def write(self, lines: Sequence[KeptLine]) -> None:
-        self._store.run_locked(self._place, lambda tx: self._store.put(tx, self._place, lines))
+    def write(self, lines: "Sequence[pa.RecordBatch]") -> None:
+        rows = [
+            KeptLine(*line)
+            for some in lines
+            for line in zip(*(some.column(name).to_pylist() for name in KEPT), strict=True)
+        ]
+        self._store.run_locked(self._place, lambda tx: self._store.put(tx, self._place, rows))
 
 
 def _parts(lines: Sequence[KeptLine], packet_bytes: int) -> Iterator[Sequence[KeptLine]]:

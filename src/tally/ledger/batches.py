@@ -155,7 +155,7 @@ def insert_batch(
     )
     tx.insert_many(
         "insert into segment (batch_id, incarnation_id, partition_id, from_offset, until_offset)"
-        " values (%s, %s, %s, %s, %s)",
+        " values %s",
         [(batch_id, *row) for row in rows],
     )
     return batch_id

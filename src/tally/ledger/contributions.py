@@ -46,9 +46,7 @@ def insert_contributions(tx: Transaction, tables: Tables, rows: Iterable[Paramet
         rows: Segment id, then a value for each of ``tables.columns``.
     """
     columns = ("segment_id", *tables.columns)
-    marks = ", ".join(["%s"] * len(columns))
-    statement = f"insert into `{tables.contributions}` ({listed(columns)}) values ({marks})"
-    tx.insert_many(statement, rows)
+    tx.insert_many(f"insert into `{tables.contributions}` ({listed(columns)}) values %s", rows)
 
 
 def surplus(

@@ -14,9 +14,6 @@ from tally.ledger.rows import SEGMENTS, columns, record, records
 from tally.model import Batch, TopicPartition
 from tally.mysql.transactions import Parameters, Transaction
 
-DEAD_LETTERS_AT_ONCE: Final = 300
-"""Dead letters that are in memory at a time while they are written."""
-
 _TABLES: Final = ("dead_letter", "dead_letter_total")
 _LOG_TIME: Final = "date_format(d.log_time, '%%Y-%%m-%%d %%H:%%i:%%s')"
 
@@ -238,12 +235,11 @@ def replace_dead_letters(tx: Transaction, batch: Batch, dead_letters: Iterable[D
 
     tx.insert_many(
         "insert into dead_letter (segment_id, record_offset, reason, value, value_bytes,"
-        " written_at, log_time) values (%s, %s, %s, %s, %s, %s, %s)",
+        " written_at, log_time) values %s",
         rows(),
-        at_once=DEAD_LETTERS_AT_ONCE,
     )
     tx.insert_many(
-        "insert into dead_letter_total (segment_id, reason, dead_letters) values (%s, %s, %s)",
+        "insert into dead_letter_total (segment_id, reason, dead_letters) values %s",
         [(*key, number) for key, number in sorted(totals.items())],
     )
     if totals:

@@ -250,7 +250,7 @@ def insert_positions(tx: Transaction, positions: Sequence[tuple[int, int, int, i
     """Insert positions: the generation's key, the partition, its start and its next offset."""
     tx.insert_many(
         "insert into partition_offset (incarnation_id, partition_id, start_offset, next_offset)"
-        " values (%s, %s, %s, %s)",
+        " values %s",
         positions,
     )
 

@@ -157,7 +157,7 @@ def insert_batches(
         )
         segments = {s.range: s.segment_id for s in batches.find_batch(tx, batch_id).segments}
         tx.insert_many(
-            "insert into replacement (segment_id, replaced_id) values (%s, %s)",
+            "insert into replacement (segment_id, replaced_id) values %s",
             [(segments[piece.range], replaced) for piece in pieces for replaced in piece.replaces],
         )
         found.append(batch_id)

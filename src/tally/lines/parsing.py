@@ -8,10 +8,12 @@ pair is none.
 """
 
 import importlib.resources
+import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -81,6 +83,16 @@ def parse_line_format(value: object, *, key: str) -> LineFormat:
         return replace(_from_table(value, key), options=parse_options(value))
     except ValueError as error:
         raise ConfigError(f"{key}.{error}") from error
+
+
+def line_format_of(value: str | Mapping[str, Any]) -> LineFormat:
+    """The line format of a value that was checked, which is parsed once: records ask for it."""
+    return _parsed(json.dumps(value))
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> LineFormat:
+    return parse_line_format(json.loads(text), key="line_format")
 
 
 def parse_options(table: Mapping[Any, object]) -> LineOptions:

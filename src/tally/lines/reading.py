@@ -261,7 +261,7 @@ def _of_number(time: str, line_format: LineFormat, rule: TimeRule) -> _Answer:
         number = re.fullmatch(r"[0-9]{1,18}(\.[0-9]{1,18})?[eE]\+?[0-9]{1,2}", time)
     if not number or (units := int(Decimal(time))) >= min(10**digits, 2**63):
         return MalformedReason.TIME_INVALID, None
-    return _of_instant(units // time_format.per_second, rule)
+    return _of_instant(units // time_format.per_second, rule.zone_name)
 
 
 def _offset(behind: str) -> timedelta | None:
@@ -326,13 +326,15 @@ def _fields(text: Mapping[str, str]) -> _Fields:
 
 
 def _of_record(rule: TimeRule, micros: int) -> _Answer:
-    return (MalformedReason.NO_TIME, None) if micros < 0 else _of_instant(micros // 10**6, rule)
+    no_time = (MalformedReason.NO_TIME, None)
+    return no_time if micros < 0 else _of_instant(micros // 10**6, rule.zone_name)
 
 
-def _of_instant(seconds: int, rule: TimeRule) -> _Answer:
+@functools.lru_cache(maxsize=4_096)
+def _of_instant(seconds: int, zone_name: str) -> _Answer:
     if seconds >= _LAST_S:
         return MalformedReason.TIME_OUT_OF_RANGE, None
-    shown = (_EPOCH + timedelta(seconds=seconds)).astimezone(ZoneInfo(rule.zone_name))
+    shown = (_EPOCH + timedelta(seconds=seconds)).astimezone(ZoneInfo(zone_name))
     return None, f"{shown:%Y-%m-%d %H:%M}:00"
 
 

@@ -13,7 +13,7 @@ from pymysql.cursors import DictCursor, SSDictCursor
 from tally.clock import Clock
 from tally.config.servers import MySQLSettings
 from tally.errors import MySQLUnavailableError, OutcomeUnknownError, TransactionRetryError
-from tally.mysql.connection import Connection, connect
+from tally.mysql.connection import Connection, connect, rows_for
 from tally.mysql.errors import CommitUnansweredError, our_errors, translate
 
 Row = dict[str, Any]
@@ -21,10 +21,9 @@ Parameters = Sequence[Any]
 T = TypeVar("T")
 
 TRANSACTION_TRIES: Final = 5
-ROWS_PER_INSERT: Final = 2_000
-"""Enough to make round trips cheap; PyMySQL splits them into statements of a megabyte at most."""
-BYTES_PER_INSERT: Final = 2**20
-"""Of the values of rows that wait in memory to be inserted."""
+CHARACTERS_PER_INSERT: Final = 1_000_000
+"""Of a statement that inserts rows, unless one row has more: round trips are cheap, and the server
+takes it."""
 _SHORT_WAIT_S: Final = 2
 _FREE_WITHIN_S: Final = 120
 
@@ -55,25 +54,26 @@ class Transaction:
         with self._executed(statement, tuple(values.values())) as cursor:
             return int(cursor.lastrowid)
 
-    def insert_many(
-        self, statement: str, rows: Iterable[Parameters], *, at_once: int = ROWS_PER_INSERT
-    ) -> int:
-        """Insert rows, this many at a time in memory; returns how many were inserted.
+    def insert_many(self, statement: str, rows: Iterable[Parameters]) -> int:
+        """Insert rows, some in each statement; returns how many were inserted.
 
-        Fewer at a time where their values are long.
+        Args:
+            statement: With one ``%s``, behind ``values``, for all rows.
+            rows: Of as many values each.
         """
-        inserted, chunk, chunk_bytes = 0, [], 0
-        for row in rows:
-            chunk.append(row)
-            chunk_bytes += sum(len(value) for value in row if isinstance(value, bytes))
-            if len(chunk) == at_once or chunk_bytes >= BYTES_PER_INSERT:
-                inserted += self._insert_chunk(statement, chunk)
-                chunk, chunk_bytes = [], 0
-        return inserted + self._insert_chunk(statement, chunk)
+        values: list[str] = []
+        inserted = size = 0
+        for one in map(rows_for(self._connection), rows):
+            if values and size + len(one) > CHARACTERS_PER_INSERT:
+                inserted += self._insert(statement, values)
+                values, size = [], 0
+            values.append(one)
+            size += len(one)
+        return inserted + (self._insert(statement, values) if values else 0)
 
-    def _insert_chunk(self, statement: str, chunk: Sequence[Parameters]) -> int:
+    def _insert(self, statement: str, values: Sequence[str]) -> int:
         with self._cursor(statement) as cursor:
-            return cursor.executemany(statement, chunk) or 0
+            return int(cursor.execute(statement % ",".join(values)))
 
     def rows(self, statement: str, parameters: Parameters = ()) -> list[Row]:
         """All rows of a query."""

@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from tally.aggregates.counts import Contribution, CountRequest, Counts, DeadLetter
 from tally.aggregates.gathering import Gathering
-from tally.aggregates.judgement import dead_letter
+from tally.aggregates.judgement import dead_letters_of
 from tally.aggregates.spool import Spool
 from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings
-from tally.errors import DataLossError
+from tally.errors import DataLossError, TallyError
 from tally.lines.reading import Record
 from tally.model import OffsetRange
 from tally.spark.grouping import Grouping, with_parts
@@ -44,7 +44,7 @@ _GROUPS_PER_TASK: Final = 250_000
 
 # Larger ranges take Spark less time to read with a consumer for each than as rows that it is sent
 # (docs/performance.md has the measurement).
-_TOGETHER_OFFSETS_MAX: Final = 1_000
+_TOGETHER_OFFSETS_MAX: Final = 5_000
 
 # A task costs the start of a consumer, and what that has fetched beyond the end. So ranges are
 # divided no further than a few cores need, or the memory of a task.
@@ -136,11 +136,28 @@ class SparkReader:
             ReadError: Spark could not read; the same call may succeed later.
             CountTimeoutError: It took longer than the pipeline's patience; Spark was ended.
         """
-        from tally.spark.task_counting import TaskWork, count_in_tasks  # noqa: PLC0415 - needs Arrow
+        from tally.spark.task_counting import (  # noqa: PLC0415 - needs Arrow
+            CountWork,
+            KeepWork,
+            count_in_tasks,
+            keep_in_tasks,
+        )
 
-        task = TaskWork(requests=requests, work=work, spool_dir=self.spool_dir, open_set=open_set)
+        line_sets = {}
         with self._reading(requests[0].pipeline, [r.ranges[0] for r in requests]):
-            yield from count_in_tasks(self.session, self.kafka, task)
+            if open_set is not None:
+                keep = KeepWork(requests=requests, open_set=open_set)
+                for request, kept in keep_in_tasks(self.session, self.kafka, keep):
+                    if isinstance(kept, TallyError):
+                        yield request, kept
+                    else:
+                        line_sets[request.ranges[0].partition] = kept
+                requests = [r for r in requests if r.ranges[0].partition in line_sets]
+            if requests:
+                task = CountWork(
+                    requests=requests, work=work, spool_dir=self.spool_dir, line_sets=line_sets
+                )
+                yield from count_in_tasks(self.session, self.kafka, task)
 
     @contextmanager
     def _reading(self, pipeline: Pipeline, ranges: Sequence[OffsetRange]) -> Iterator[None]:
@@ -222,7 +239,7 @@ class SparkReader:
         pipeline = request.pipeline
         expected = {r.partition: counts.totals[r.partition].malformed for r in ranges}
         bytes_max = sum(expected.values()) * pipeline.dead_letter_max_bytes
-        found = dict.fromkeys(expected, 0)
+        found, dead_letter = dict.fromkeys(expected, 0), dead_letters_of(pipeline)
         known = {(partition.topic, partition.partition): partition for partition in expected}
         for records, of in self._frames(pipeline, ranges, bytes_max=bytes_max):
             grouping = Grouping.of(pipeline, {r.partition.topic for r in of})
@@ -231,7 +248,7 @@ class SparkReader:
             for topic, number, *letter in self.fetch(letters, of):
                 partition = known[topic, number]
                 found[partition] += 1
-                counts.dead_letters.append(dead_letter(pipeline, partition, *letter))
+                counts.dead_letters.append(dead_letter(partition, *letter))
         wrong = [str(p) for p, malformed in expected.items() if found[p] != malformed]
         # A recount compares them one by one, and says which are gone.
         if wrong and not request.is_recount:

@@ -108,9 +108,7 @@ class Grouping:
             by_key.append(whole(needed, columns, add))
         return self._groups(reduce(DataFrame.unionAll, by_key), line)
 
-    def judged_in_tasks(
-        self, records: DataFrame, bytes_max: int, *, keeps: bool = False
-    ) -> DataFrame:
+    def judged_in_tasks(self, records: DataFrame, bytes_max: int) -> DataFrame:
         """The records in the columns of :meth:`Grouping.counts_in_tasks`, each judged by itself.
 
         Those that are malformed have the columns :data:`LETTER` besides: ``value`` has their first
@@ -119,12 +117,31 @@ class Grouping:
         Args:
             records: The records of some ranges, one in each task.
             bytes_max: Bytes of a malformed record that are kept.
-            keeps: Whether counted lines have their whole ``value``, too, and ``key_digest``.
         """
         from tally.spark.task_groups import whole  # noqa: PLC0415 - as above
 
-        judged = self._judged(records, bytes_max, keeps=keeps)
+        judged = self._judged(records, bytes_max)
         return whole(judged, judged.schema.fields)
+
+    def kept(self, records: DataFrame) -> DataFrame:
+        """The records that are counted, and those that are malformed.
+
+        Their places and :data:`tally.aggregates.counts.KEPT`; the minute of a malformed record is
+        null, and so is its value.
+        """
+        line = read_line(self.pipeline, self.topic)
+        minute = line.stages.add(line.minute)
+        is_malformed = line.stages.add(line.malformed_reason.isNotNull())
+        kept = line.stages.select(
+            records,
+            *self.places,
+            F.col("offset"),
+            minute.alias("minute"),
+            F.when(minute.isNotNull(), F.col("value")).alias("value"),
+            line.key_digest.alias("key_digest"),
+            is_malformed.alias("is_malformed"),
+        )
+        return kept.where(F.col("is_malformed") | F.col("minute").isNotNull())
 
     def malformed(self, records: DataFrame, bytes_max: int) -> DataFrame:
         """The malformed records, each with its reason and the first bytes of its value."""
@@ -133,16 +150,12 @@ class Grouping:
         topic = self._topic().alias("topic")
         return judged.select(topic, "partition", offset, *LETTER[1:])
 
-    def _judged(self, records: DataFrame, bytes_max: int, *, keeps: bool = False) -> DataFrame:
+    def _judged(self, records: DataFrame, bytes_max: int) -> DataFrame:
         line = read_line(self.pipeline, self.topic, each=self.each)
         reason = line.stages.add(line.malformed_reason)
         is_malformed = reason.isNotNull()
         only = partial(F.when, is_malformed)
-        value = only(F.substring("value", 1, bytes_max))
         more = self._measured()
-        if keeps:
-            value = value.when(line.minute.isNotNull(), F.col("value"))
-            more.append(line.key_digest.alias("key_digest"))
         if self.aggregate.labels:
             more += [F.col("timestamp").cast("long").alias(n) for n in ("first_s", "last_s")]
         return line.stages.select(
@@ -159,7 +172,7 @@ class Grouping:
             only(F.col("offset")).alias("last_malformed"),
             *more,
             reason.alias("reason"),
-            value.alias("value"),
+            only(F.substring("value", 1, bytes_max)).alias("value"),
             only(F.octet_length("value")).alias("value_bytes"),
             only(F.unix_micros("timestamp")).alias("micros"),
         )

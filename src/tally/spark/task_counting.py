@@ -1,11 +1,15 @@
 """Counting each range in the one Spark task that reads it, and working on its counts there.
 
+Where counted lines are kept, a read of its own keeps them first: most records are none, and the
+counts need no record in Python.
+
 The driver starts the tasks. What they do runs in the Python workers of Spark's executors, and each
 reports its outcome to the driver in one row; rows that were read never reach the driver.
 """
 
 import pickle
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,12 +19,19 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from tally.aggregates.aggregate import Aggregate
-from tally.aggregates.counts import Contribution, CountRequest, Counts, DeadLetter, KeptLine
+from tally.aggregates.counts import (
+    KEPT,
+    Contribution,
+    CountRequest,
+    Counts,
+    DeadLetter,
+    LineSet,
+)
 from tally.aggregates.gathering import Gathering
-from tally.aggregates.judgement import dead_letter
+from tally.aggregates.judgement import dead_letters_of
 from tally.aggregates.spool import Spool
 from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError, ReadError, TallyError
@@ -39,8 +50,6 @@ returns the :class:`tally.aggregates.counts.LineSet` once all were added."""
 _APART_OFFSETS_MIN: Final = 200_000
 """Fewer records take Arrow less time than another plan takes Spark."""
 _APART_MAX: Final = 32
-_VALUES: Final = (*LETTER[1:], "key_digest")
-_KEPT: Final = ("first_offset", "minute", "value", "key_digest")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,40 +77,38 @@ class TaskOutcome:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TaskWork:
-    """The work of every task of a read."""
+class RangeWork(ABC):
+    """What is done in every task of a read, each of which has one range."""
 
     requests: Sequence[CountRequest]
     """One for each partition, which is its only range; all of one pipeline."""
-    work: Work
-    """What is done for each; picklable."""
-    spool_dir: Path | None = None
-    """Folder for rows that do not fit into memory; the system's temporary folder when None."""
-    first_reads: Mapping[TopicPartition, SegmentTotals] = field(default_factory=dict)
-    """What a first read has found, where this is the second one; it must find the same."""
-    open_set: OpenSet | None = None
-    """Opens what counted lines are written to, whose values the rows have then, too; picklable.
-    None when lines are not kept."""
-
-    @property
-    def is_judged(self) -> bool:
-        """Whether the rows are single records, malformed ones with their value."""
-        return bool(self.first_reads) or self.open_set is not None
 
     @property
     def topics(self) -> set[str]:
         """The topics of the ranges; where there is but one, rows do not name it."""
         return {r.ranges[0].partition.topic for r in self.requests}
 
+    @abstractmethod
+    def of_range(self, request: CountRequest, batches: Iterable[pa.RecordBatch]) -> TaskOutcome:
+        """Do the work on the rows of a range.
+
+        Raises:
+            TallyError: It was not done.
+        """
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of a task."""
+        return iter(batches)
+
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Count the rows of a task, do the work, and report its outcome."""
-        outcome, partition, rows = TaskOutcome(), None, without_end(batches)
+        """Do the work on the rows of a task, and report its outcome."""
+        outcome, partition, rows = TaskOutcome(), None, self.rows(batches)
         try:
             first = next((batch for batch in rows if batch.num_rows), None)
             if first is not None:
                 request = self._request_of(first)
                 partition = request.ranges[0].partition
-                outcome = self.count(request, chain([first], rows))
+                outcome = self.of_range(request, chain([first], rows))
         except TallyError as error:
             outcome = TaskOutcome(partition=partition, error=error)
         except Exception:  # noqa: BLE001 - the driver raises it; it is no reason to try again
@@ -109,7 +116,70 @@ class TaskWork:
             outcome = TaskOutcome(partition=partition, error=bug)
         yield pa.RecordBatch.from_pydict({"outcome": [pickle.dumps(outcome)]})
 
-    def count(self, request: CountRequest, batches: Iterable[pa.RecordBatch]) -> TaskOutcome:
+    def _request_of(self, batch: pa.RecordBatch) -> CountRequest:
+        """The request for the partition of a task's first row."""
+        row = batch.slice(0, 1).to_pylist()[0]
+        topic = row["topic"] if "topic" in row else next(iter(self.topics))
+        partition = TopicPartition(topic=topic, partition=row["partition"])
+        (request,) = (r for r in self.requests if r.ranges[0].partition == partition)
+        return request
+
+    def outcomes(self, rows: DataFrame) -> list[tuple[CountRequest, TaskOutcome]]:
+        """Do the work; the outcome of each request, in order.
+
+        Args:
+            rows: Each range in one task.
+
+        Raises:
+            ReadError: Spark did not read each range in one task.
+            TallyError: A task has failed before it knew its partition.
+        """
+        outcomes = rows.mapInArrow(self, "outcome binary").collect()
+        return outcome_of_each(self, [pickle.loads(row.outcome) for row in outcomes])  # noqa: S301 - ours
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeepWork(RangeWork):
+    """The counted lines of every range are kept; that all of them were, the commit checks."""
+
+    open_set: OpenSet
+    """Opens what they are written to; picklable."""
+
+    def of_range(self, request: CountRequest, batches: Iterable[pa.RecordBatch]) -> TaskOutcome:
+        """Write the lines.
+
+        Those of a flood of malformed records are not kept: the count refuses it.
+        """
+        partition, malformed = request.ranges[0].partition, 0
+        lines = self.open_set(request)
+        for batch in batches:
+            malformed += pc.sum(batch["is_malformed"]).as_py() or 0
+            if malformed > request.pipeline.max_malformed_per_batch:
+                lines.discard()
+                return TaskOutcome(partition=partition)
+            lines.add(batch.filter(pc.is_valid(batch["minute"])).select(KEPT))
+        return TaskOutcome(partition=partition, value=lines.seal())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CountWork(RangeWork):
+    """Every range is counted, and its counts are worked on."""
+
+    work: Work
+    """What is done for each; picklable."""
+    spool_dir: Path | None = None
+    """Folder for rows that do not fit into memory; the system's temporary folder when None."""
+    first_reads: Mapping[TopicPartition, SegmentTotals] = field(default_factory=dict)
+    """What a first read has found, where this is the second one; it must find the same. Its rows
+    are single records, malformed ones with their value."""
+    line_sets: Mapping[TopicPartition, LineSet | None] = field(default_factory=dict)
+    """The kept lines."""
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of a task, all of them."""
+        return without_end(batches)
+
+    def of_range(self, request: CountRequest, batches: Iterable[pa.RecordBatch]) -> TaskOutcome:
         """Count the rows of a range and do its work.
 
         Raises:
@@ -123,54 +193,38 @@ class TaskWork:
             Spool[DeadLetter](folder=self.spool_dir) as dead_letters,
         ):
             gathering = Gathering(request, contributions)
-            lines = None if self.open_set is None else self.open_set(request)
-            if self.is_judged:
-                batches = _without_values(request, batches, dead_letters, lines)
+            if self.first_reads:
+                batches = _without_values(request, batches, dead_letters)
             for groups in add_up(batches, places, keys, sums):
                 for group in groups.to_pylist():
                     gathering.add(Row(**{"topic": partition.topic, **group}))
             counts = gathering.counts(dead_letters)
             totals = counts.totals[partition]
-            if gathering.malformed and not self.is_judged:
+            if gathering.malformed and not self.first_reads:
                 return TaskOutcome(partition=partition, first_read=totals)
             _check_same(partition, self.first_reads.get(partition, totals), totals)
-            if lines is not None:
-                counts = replace(counts, line_set=lines.seal())
+            counts = replace(counts, line_set=self.line_sets.get(partition))
             return TaskOutcome(partition=partition, value=self.work(request, counts))
-
-    def _request_of(self, batch: pa.RecordBatch) -> CountRequest:
-        """The request for the partition of a task's first row."""
-        row = batch.slice(0, 1).to_pylist()[0]
-        topic = row["topic"] if "topic" in row else next(iter(self.topics))
-        partition = TopicPartition(topic=topic, partition=row["partition"])
-        (request,) = (r for r in self.requests if r.ranges[0].partition == partition)
-        return request
 
 
 def _without_values(
     request: CountRequest,
     batches: Iterable[pa.RecordBatch],
     dead_letters: Spool[DeadLetter],
-    lines: Any,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows, without the values of single records, which are kept.
+    """The rows, without the values of malformed records, which are kept.
 
     Those of a flood are not: nothing is committed when more records are malformed than allowed.
     """
     limit, partition = request.pipeline.max_malformed_per_batch, request.ranges[0].partition
+    dead_letter = dead_letters_of(request.pipeline)
     for batch in batches:
         if len(dead_letters) <= limit:
-            for letter in _rows(batch, "reason", LETTER):
-                dead_letters.append(dead_letter(request.pipeline, partition, *letter))
-        if lines is not None and len(dead_letters) <= limit:
-            lines.add(KeptLine(*line) for line in _rows(batch, "minute", _KEPT))
-        yield batch.drop_columns([name for name in _VALUES if name in batch.schema.names])
-
-
-def _rows(batch: pa.RecordBatch, where: str, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Some columns of the rows in which another one is not null."""
-    rows = batch.filter(pc.is_valid(batch.column(where)))
-    return zip(*(rows.column(name).to_pylist() for name in names), strict=True)
+            found = batch.filter(pc.is_valid(batch.column("reason")))
+            columns = (found.column(name).to_pylist() for name in LETTER)
+            for letter in zip(*columns, strict=True):
+                dead_letters.append(dead_letter(partition, *letter))
+        yield batch.drop_columns(list(LETTER[1:]))
 
 
 def _check_same(partition: TopicPartition, first: SegmentTotals, second: SegmentTotals) -> None:
@@ -182,16 +236,38 @@ def _check_same(partition: TopicPartition, first: SegmentTotals, second: Segment
         )
 
 
-def count_in_tasks(
-    session: SparkSession, kafka: KafkaSettings, task: TaskWork
+def keep_in_tasks(
+    session: SparkSession, kafka: KafkaSettings, task: KeepWork
 ) -> Iterator[tuple[CountRequest, Any]]:
-    """Read each range in a task, and do the work there; malformed records take a second read.
-
-    Where lines are kept there is one read, in which each record is judged by itself.
+    """Keep the counted lines of each range, unless more is malformed than the pipeline allows.
 
     Args:
         session: A session with the Kafka connector; its executors' Python has Tally and PyArrow.
         kafka: How the executors reach Kafka.
+        task: What is done in each task.
+
+    Yields:
+        For each request its :class:`tally.aggregates.counts.LineSet`, None where nothing is kept,
+        or the error that was raised.
+
+    Raises:
+        ReadError: Spark did not read each range in one task.
+        RuntimeError: There is a bug in what a task does.
+    """
+    pipeline, ranges = task.requests[0].pipeline, [r.ranges[0] for r in task.requests]
+    records = read_ranges(session, kafka, pipeline, ranges, tasks=None)
+    for request, outcome in task.outcomes(Grouping.of(pipeline, task.topics).kept(records)):
+        yield request, outcome.result()
+
+
+def count_in_tasks(
+    session: SparkSession, kafka: KafkaSettings, task: CountWork
+) -> Iterator[tuple[CountRequest, Any]]:
+    """Read each range in a task, and do the work there; malformed records take a second read.
+
+    Args:
+        session: As :func:`keep_in_tasks`.
+        kafka: As :func:`keep_in_tasks`.
         task: What is done in each task.
 
     Yields:
@@ -202,7 +278,7 @@ def count_in_tasks(
         RuntimeError: There is a bug in what a task does.
     """
     first_reads: dict[TopicPartition, SegmentTotals] = {}
-    for request, outcome in _read(session, kafka, task):
+    for request, outcome in task.outcomes(_rows_to_count(session, kafka, task)):
         if outcome.first_read is None:
             yield request, outcome.result()
         else:
@@ -213,24 +289,18 @@ def count_in_tasks(
         yield from count_in_tasks(session, kafka, task)
 
 
-def _read(
-    session: SparkSession, kafka: KafkaSettings, task: TaskWork
-) -> list[tuple[CountRequest, TaskOutcome]]:
+def _rows_to_count(session: SparkSession, kafka: KafkaSettings, task: CountWork) -> DataFrame:
     pipeline = task.requests[0].pipeline
     ranges = [r.ranges[0] for r in task.requests]
     grouping = Grouping.of(pipeline, task.topics)
     read = partial(read_ranges, session, kafka, pipeline, tasks=None)
-    if task.is_judged:
-        keeps = task.open_set is not None
-        rows = grouping.judged_in_tasks(read(ranges), pipeline.dead_letter_max_bytes, keeps=keeps)
-    else:
-        apart = worth_a_plan(ranges)
-        together = [r for r in ranges if r not in apart]
-        rows = grouping.counts_in_tasks(
-            read(together) if together else None, [read([r]) for r in apart]
-        )
-    outcomes = rows.mapInArrow(task, "outcome binary").collect()
-    return outcome_of_each(task, [pickle.loads(row.outcome) for row in outcomes])  # noqa: S301 - ours
+    if task.first_reads:
+        return grouping.judged_in_tasks(read(ranges), pipeline.dead_letter_max_bytes)
+    apart = worth_a_plan(ranges)
+    together = [r for r in ranges if r not in apart]
+    return grouping.counts_in_tasks(
+        read(together) if together else None, [read([r]) for r in apart]
+    )
 
 
 def worth_a_plan(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
@@ -244,7 +314,7 @@ def worth_a_plan(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
 
 
 def outcome_of_each(
-    task: TaskWork, outcomes: Sequence[TaskOutcome]
+    task: RangeWork, outcomes: Sequence[TaskOutcome]
 ) -> list[tuple[CountRequest, TaskOutcome]]:
     """The outcome of each request, in order.
 
@@ -269,7 +339,7 @@ def outcome_of_each(
     for request in silent:
         partition = request.ranges[0].partition
         try:
-            found[partition] = task.count(request, ())
+            found[partition] = task.of_range(request, ())
         except TallyError as error:
             found[partition] = TaskOutcome(partition=partition, error=error)
     return [(r, found[r.ranges[0].partition]) for r in task.requests]
