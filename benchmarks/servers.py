@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 from tests.spark_submit import job, spark_environment
 
 from benchmarks.page import say
@@ -91,6 +92,8 @@ def serving(
 ) -> Iterator[Bench]:
     """Start the servers, drop what an earlier run left in the ledger, and create the topics.
 
+    They are deleted at the end: many partitions make Kafka slow.
+
     Args:
         pipelines: Their keys, as TOML, by name.
         topics: Partitions by name; the first is the topic of :attr:`Bench.topic`.
@@ -110,11 +113,16 @@ def serving(
         migrate(Database(settings=settings.mysql), settings)
         for topic, partitions in topics.items():
             Kafka(settings.kafka).create_topic(topic, partitions)
-        yield Bench(stack=stack, config=config, settings=settings, topic=next(iter(topics)))
+        try:
+            yield Bench(stack=stack, config=config, settings=settings, topic=next(iter(topics)))
+        finally:
+            admin = AdminClient({"bootstrap.servers": settings.kafka.bootstrap_servers})
+            for deleted in admin.delete_topics(list(topics)).values():
+                deleted.result(60)
 
 
 def new_topic(name: str) -> str:
-    """A name that no earlier run has used: Kafka keeps its topics."""
+    """A name that no other run uses: Kafka may still be deleting its topics."""
     return f"{name}-{time.time_ns()}"
 
 

@@ -152,7 +152,7 @@ class InProcess:
                     if (known := groups.setdefault(key, group)) is not group:
                         known.add(group)
                 for group in groups.values():
-                    gathering.add(group)
+                    gathering.add(list(group), [list(group.values())])
             counts = gathering.counts(dead_letters)
             self._when_read()
             if lines is not None:

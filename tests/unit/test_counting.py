@@ -104,7 +104,7 @@ def check_series(rows: list[Row]) -> None:
     """Check rows against a limit of ten for the records of one minute."""
     limit = SeriesLimit(pipeline(labels=["topic"], max_series_per_batch=10))
     for row in rows:
-        limit.add(row)
+        limit.add(*row)
     limit.check()
 
 
@@ -162,13 +162,13 @@ def test_a_row_has_the_order_of_the_tables_columns() -> None:
         list(rows_of(Tables(result="result"), LABELLED, [contribution("cart", "ERROR")]))
 
 
-def bad(partition: int, malformed: int) -> Any:
+def bad(partition: int, malformed: int) -> dict[str, Any]:
     """A group of malformed records from offset 0 on."""
     offsets = {"first_offset": 0, "last_offset": malformed - 1}
     offsets |= {"first_malformed": 0, "last_malformed": malformed - 1}
     keys = {"topic": "alog", "partition": partition, "from_offset": 0, "minute": None}
     sums = {"records": malformed, "malformed": malformed, "continuations": 0}
-    return SimpleNamespace(**keys, **sums, **offsets)
+    return {**keys, **sums, **offsets}
 
 
 def test_a_recount_reads_no_dead_letters_that_it_does_not_compare() -> None:
@@ -178,7 +178,7 @@ def test_a_recount_reads_no_dead_letters_that_it_does_not_compare() -> None:
     with Spool[Contribution]() as contributions:
         gathering = Gathering(request, contributions)
         for group in (bad(0, 2), bad(1, 3)):
-            gathering.add(group)
+            gathering.add(list(group), [list(group.values())])
         assert gathering.malformed == [span(0, 2)]
 
 

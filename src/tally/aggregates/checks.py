@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Sequence
-from typing import Any, Final
+from typing import Final
 
 from tally import errors
 from tally.config.pipeline import Pipeline
@@ -98,17 +98,12 @@ class SeriesLimit:
         self._first_s, self._last_s = math.inf, -math.inf
         self._first_minutes: set[int] = set()
 
-    def add(self, row: Any) -> None:
-        """Add one row of counted lines.
-
-        Args:
-            row: ``first_s`` and ``last_s`` are the Unix times of its first and last record.
-        """
-        if self._pipeline.labels:
-            self._rows += 1
-            self._first_s = min(self._first_s, row.first_s)
-            self._last_s = max(self._last_s, row.last_s)
-            self._first_minutes.add(row.first_s // _MINUTE_S)
+    def add(self, first_s: int, last_s: int) -> None:
+        """Add one row of counted lines, by the Unix times of its first and last record."""
+        self._rows += 1
+        self._first_s = min(self._first_s, first_s)
+        self._last_s = max(self._last_s, last_s)
+        self._first_minutes.add(first_s // _MINUTE_S)
 
     def check(self) -> None:
         """Raise when there are too many rows.

@@ -10,8 +10,7 @@ from tally.config.pipeline import Pipeline
 from tally.model import Batch, OffsetRange, SegmentTotals, TopicPartition
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Contribution:
+class Contribution(NamedTuple):
     """What one partition's range holds for one minute and one value of each label."""
 
     partition: TopicPartition

@@ -1,13 +1,17 @@
 """The counts of a read, gathered from its groups and checked."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import itemgetter
+from typing import Any, Final
 
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.checks import SeriesLimit, check_totals
 from tally.aggregates.counts import Contribution, CountRequest, Counts, DeadLetter
 from tally.aggregates.spool import Spool
 from tally.model import OffsetRange, SegmentTotals, TopicPartition
+
+_TOTALLED: Final = ("records", "malformed", "continuations", "first_offset", "last_offset")
 
 
 @dataclass(slots=True)
@@ -21,17 +25,18 @@ class _Sums:
     first: int | None = None
     last: int | None = None
 
-    def add(self, group: Any) -> None:
-        """Add one group."""
-        self.records += group.records
-        self.malformed += group.malformed
-        self.continuations += group.continuations
-        if group.minute is not None:
-            self.matched += group.records
-        if self.first is None or group.first_offset < self.first:
-            self.first = group.first_offset
-        if self.last is None or group.last_offset > self.last:
-            self.last = group.last_offset
+    def add(self, totalled: tuple[int, ...], *, is_counted: bool) -> None:
+        """Add one group: what it has of :data:`_TOTALLED`."""
+        records, malformed, continuations, first, last = totalled
+        self.records += records
+        self.malformed += malformed
+        self.continuations += continuations
+        if is_counted:
+            self.matched += records
+        if self.first is None or first < self.first:
+            self.first = first
+        if self.last is None or last > self.last:
+            self.last = last
 
     @property
     def totals(self) -> SegmentTotals:
@@ -60,40 +65,51 @@ class Gathering:
         self._contributions = contributions
         self._aggregate = Aggregate.of(request.pipeline)
         self._sums = {r.partition: _Sums() for r in request.ranges}
+        self._places = {(p.topic, p.partition): (p, sums) for p, sums in self._sums.items()}
         self._parts = {(p.partition, p.from_offset): p for p in request.parts}
         self._of_parts = {part: _Sums() for part in request.parts}
         self._malformed: dict[TopicPartition, OffsetRange] = {}
         self._series = SeriesLimit(request.pipeline, request.rows_before)
 
-    def add(self, row: Any) -> None:
-        """Add one group.
+    def add(self, names: Sequence[str], groups: Iterable[Sequence[Any]]) -> None:
+        """Add groups, of which there may be millions.
 
         Args:
-            row: With ``topic``, ``partition``, ``minute``, the columns of the labels
-                (:attr:`tally.aggregates.aggregate.Aggregate.label_columns`) and its sums
+            names: Of the values of each group: ``topic``, ``partition``, ``minute``, the columns of
+                the labels (:attr:`tally.aggregates.aggregate.Aggregate.label_columns`) and its sums
                 (:attr:`tally.aggregates.aggregate.Aggregate.sums_of_groups`); in a recount also
                 ``from_offset`` of its part.
+            groups: The values.
         """
-        partition = TopicPartition(topic=row.topic, partition=row.partition)
-        self._sums[partition].add(row)
-        if row.malformed:
-            self._add_malformed(partition, row.first_malformed, row.last_malformed)
-        part = None
-        if self._parts:
-            part = self._parts[partition, row.from_offset]
-            self._of_parts[part].add(row)
-        if row.minute is None:
-            return
-        self._series.add(row)
-        self._contributions.append(
-            Contribution(
-                partition=partition,
-                part=part,
-                log_time=row.minute,
-                sums=(row.records, *(row[measure.name] for measure in self._aggregate.measures)),
-                labels=tuple(row[name] for name in self._aggregate.label_columns),
-            )
-        )
+
+        def values_of(*wanted: str) -> Any:
+            """Takes some values of a group, a tuple even of one or none."""
+            at = [names.index(name) for name in wanted]
+            return itemgetter(*at) if len(at) > 1 else lambda group: tuple(group[n] for n in at)
+
+        place_of, totalled_of = values_of("topic", "partition"), values_of(*_TOTALLED)
+        minute_at, malformed_at = names.index("minute"), names.index("malformed")
+        malformed_of = values_of("first_malformed", "last_malformed")
+        sums_of = values_of("records", *(measure.name for measure in self._aggregate.measures))
+        labels_of = values_of(*self._aggregate.label_columns)
+        times_of = values_of("first_s", "last_s") if self._aggregate.labels else None
+        part_at = names.index("from_offset") if self._parts else None
+        for group in groups:
+            partition, sums = self._places[place_of(group)]
+            totalled, minute = totalled_of(group), group[minute_at]
+            sums.add(totalled, is_counted=minute is not None)
+            if group[malformed_at]:
+                self._add_malformed(partition, *malformed_of(group))
+            part = None
+            if part_at is not None:
+                part = self._parts[partition, group[part_at]]
+                self._of_parts[part].add(totalled, is_counted=minute is not None)
+            if minute is None:
+                continue
+            if times_of is not None:
+                self._series.add(*times_of(group))
+            counted = Contribution(partition, minute, sums_of(group), labels_of(group), part)
+            self._contributions.append(counted)
 
     def counts(self, dead_letters: Spool[DeadLetter]) -> Counts:
         """The counts, once all groups were added; what is read only to compare is not checked.

@@ -184,7 +184,8 @@ class Pipeline(Section):
     """`dense`: an offset without a record inside a range is data loss. `sparse`: offsets may be
     missing, as with transactions and in compacted topics."""
     reader: Annotated[dict[str, Option], AfterValidator(check_reader_options)] = {}
-    """Options of Spark's Kafka reader, over Tally's own defaults."""
+    """Options of Spark's Kafka reader, over Tally's own defaults. With any of them Spark reads also
+    what a consumer of the driver would read."""
     schedule: Annotated[str, AfterValidator(_check_schedule)] = "* * * * *"
     """When Airflow starts a batch, in UTC: a cron expression of five fields, or `@hourly` etc."""
     patience_s: Annotated[int, Field(ge=30, le=86_400)] = 600

@@ -7,6 +7,7 @@ are any. Built-in DataFrame expressions only: no line passes through Python.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -178,17 +179,20 @@ class SparkReader:
         """Read, count and check; the spools are filled."""
         gathering = Gathering(request, contributions)
         for records, ranges in self._frames(request.pipeline, request.ranges):
-            for row in self._groups(request, records, ranges):
-                gathering.add(row)
+            self._gather(request, gathering, records, ranges)
         counts = gathering.counts(dead_letters)
         if malformed := gathering.malformed:
             self._collect_dead_letters(request, malformed, counts)
         return counts
 
-    def _groups(
-        self, request: CountRequest, records: DataFrame, ranges: Sequence[OffsetRange]
-    ) -> Iterator[Row]:
-        """The groups of the records of some of the request's ranges."""
+    def _gather(
+        self,
+        request: CountRequest,
+        gathering: Gathering,
+        records: DataFrame,
+        ranges: Sequence[OffsetRange],
+    ) -> None:
+        """Add the groups of the records of some of the request's ranges."""
         if request.is_recount:
             partitions = {r.partition for r in ranges}
             parts = [part for part in request.parts if part.partition in partitions]
@@ -201,7 +205,9 @@ class SparkReader:
         n_parts = -(-offsets // _GROUPS_PER_TASK)
         is_more = n_parts > int(self.session.conf.get(_PARTS) or n_parts)
         with session_conf(self.session, {_PARTS: str(n_parts)} if is_more else {}):
-            yield from self.fetch(counted, ranges)
+            rows = self.fetch(counted, ranges)
+            if first := next(rows, None):
+                gathering.add(first.__fields__, chain([first], rows))
 
     def _frames(
         self, pipeline: Pipeline, ranges: Sequence[OffsetRange], *, bytes_max: int = 0

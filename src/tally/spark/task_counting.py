@@ -13,13 +13,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.counts import (
@@ -196,8 +196,10 @@ class CountWork(RangeWork):
             if self.first_reads:
                 batches = _without_values(request, batches, dead_letters)
             for groups in add_up(batches, places, keys, sums):
-                for group in groups.to_pylist():
-                    gathering.add(Row(**{"topic": partition.topic, **group}))
+                names, columns = groups.schema.names, [c.to_pylist() for c in groups.columns]
+                if "topic" not in names:
+                    names, columns = [*names, "topic"], [*columns, repeat(partition.topic)]
+                gathering.add(names, zip(*columns, strict=False))
             counts = gathering.counts(dead_letters)
             totals = counts.totals[partition]
             if gathering.malformed and not self.first_reads:
