@@ -124,7 +124,7 @@ class Lane(Companion):
             self.process = subprocess.Popen(
                 [*self._system.program, *command],
                 cwd=PROJECT,
-                env=self._system.environment(),
+                env=self._system.environment(by_spark=self.exits.total() % 2 == 1),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -209,9 +209,15 @@ class System:
         """Airflow's API."""
         return AirflowApi.of(self.stack)
 
-    def environment(self) -> dict[str, str]:
-        """Of the commands."""
+    def environment(self, *, by_spark: bool = False) -> dict[str, str]:
+        """Of the commands.
+
+        Args:
+            by_spark: Whether Spark reads small ranges, too, as it does with an option for it.
+        """
         found = {**os.environ, **self._configured()}
+        if by_spark:
+            found["TALLY_PIPELINES__ERROR_LOG__READER"] = '{"kafka.max.poll.records": "1000"}'
         if self.connect is not None:
             spark = self.connect.settings
             found["TALLY_SPARK__MASTER"] = spark.master

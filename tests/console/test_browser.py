@@ -451,7 +451,7 @@ def test_tally_is_a_part_of_airflows_pages(running: RunningStack, open_window: O
     window, other = open_window(), open_window(VIEWER)
     window.page.goto(f"{running.airflow.address}/dags/{PIPELINE}/runs/{run_id}")
     window.page.get_by_role("link", name="Tally").last.click()
-    expect(window.framed.locator("#run")).to_contain_text("plan: success")
+    expect(window.framed.locator("#run")).to_contain_text("count: success")
     framed = window.open_from_airflow()
     framed.get_by_role("link", name="Batches").click()
     framed.locator('select[name="kind"]').select_option("replay")

@@ -190,8 +190,7 @@ def test_two_later_planners_write_one_plan(world: World) -> None:
     world.plan()
     world.produce([ERROR] * 3)
     waiting = f"select result_table from pipeline%{world.name}%for update"
-    # New partitions are what a plan writes first, also when there are none.
-    statement = "^insert into partition_offset"
+    statement = "^insert into batch "
     with ThreadPoolExecutor(1) as pool, steps.held(world, statement, World.plan) as (first, go_on):
         world.produce([ERROR] * 2)
         second = pool.submit(world.plan)

@@ -37,7 +37,7 @@ EARLIER = "2017-07-30 13:00:00"
 
 BEHIND = {
     "the old segments are superseded": "^insert into `segment_count`",
-    "the old counts are taken away": "^insert into dead_letter",
+    "the old counts are taken away": "^delete d from dead_letter",
     "the old dead letters are gone": "^update segment s join json_table",
 }
 """A step of a replay's commit, and the statement after it."""
