@@ -3,11 +3,13 @@
 Spark counts; this is a second way to the same answer, record by record.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.counts import DeadLetter
+from tally.aggregates.spool import Spool
 from tally.config.names import LEVEL, TEXT
 from tally.config.pipeline import Pipeline
 from tally.lines.format import Accepted, MalformedReason
@@ -68,13 +70,17 @@ def judge(pipeline: Pipeline, partition: TopicPartition, record: Record) -> Judg
     )
 
 
-MakeDeadLetter = Callable[[TopicPartition, int, str, bytes | None, int | None, int], DeadLetter]
-"""Makes a dead letter of a record's partition and offset, what is wrong with it, the first bytes of
-its value, how many it has, and its timestamp in microseconds since 1970."""
+def dead_letters_in(folder: Path | None, pipeline: Pipeline) -> Spool[DeadLetter]:
+    """A spool for malformed records, which become dead letters with their minute if it is known.
 
+    Args:
+        folder: Where its file is.
+        pipeline: By which rules they are malformed.
 
-def dead_letters_of(pipeline: Pipeline) -> MakeDeadLetter:
-    """What makes malformed records of a pipeline dead letters, with their minute if it is known."""
+    Returns:
+        The spool. Appended are the partition and offset of a record, what is wrong with it, the
+        first bytes of its value, how many it has, and its timestamp in microseconds since 1970.
+    """
     line_format, rule = pipeline.format, pipeline.time_rule
     by_record = replace(rule, zone=pipeline.time_zone)
 
@@ -102,7 +108,7 @@ def dead_letters_of(pipeline: Pipeline) -> MakeDeadLetter:
             log_time=log_time,
         )
 
-    return make
+    return Spool(folder=folder, make=make)
 
 
 def _continues(pipeline: Pipeline, read: LineReading, value: bytes | None) -> bool:

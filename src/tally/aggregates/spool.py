@@ -7,16 +7,17 @@ rows that are committed, also when the transaction is run again.
 import pickle
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import starmap
 from pathlib import Path
-from typing import Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from tally.errors import UnwritableError
 
 T = TypeVar("T")
 
 MEMORY_BYTES: Final = 8 * 1024 * 1024
-_CHUNK: Final = 32
+_CHUNK: Final = 64
 """Items that are pickled together: what they share, such as their class, is written once."""
 
 
@@ -26,21 +27,30 @@ class Spool(Generic[T]):
     Args:
         memory_bytes: How much of it is kept in memory; the rest goes to a file.
         folder: Where the file is; the system's temporary folder when None.
+        make: What makes the values that are appended an item, each time that it is iterated: tuples
+            take less time to write than most objects.
     """
 
-    def __init__(self, memory_bytes: int = MEMORY_BYTES, *, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        memory_bytes: int = MEMORY_BYTES,
+        *,
+        folder: Path | None = None,
+        make: Callable[..., T] | None = None,
+    ) -> None:
         self._folder = folder
+        self._make = make
         self._file = tempfile.SpooledTemporaryFile(  # noqa: SIM115 - closed by close()
             max_size=memory_bytes,
             prefix="tally-spool-",
             dir=None if folder is None else str(folder),
         )
         self._chunks = 0
-        self._last: list[T] = []
+        self._last: list[Any] = []
         """The items after the last chunk."""
 
-    def append(self, item: T) -> None:
-        """Add an item at the end.
+    def append(self, item: Any) -> None:
+        """Add an item at the end, or the values that it is made of.
 
         Raises:
             UnwritableError: The folder is full, missing or not writable.
@@ -66,8 +76,11 @@ class Spool(Generic[T]):
         except OSError as error:
             raise self._unwritable(error) from error
         for _ in range(self._chunks):
-            yield from pickle.load(self._file)  # noqa: S301 - our own temporary file
-        yield from self._last
+            yield from self._made(pickle.load(self._file))  # noqa: S301 - our own temporary file
+        yield from self._made(self._last)
+
+    def _made(self, chunk: Iterable[Any]) -> Iterable[T]:
+        return chunk if self._make is None else starmap(self._make, chunk)
 
     def __len__(self) -> int:
         return self._chunks * _CHUNK + len(self._last)

@@ -15,13 +15,13 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from tally.aggregates.counts import Contribution, CountRequest, Counts, DeadLetter
 from tally.aggregates.gathering import Gathering
-from tally.aggregates.judgement import dead_letters_of
+from tally.aggregates.judgement import dead_letters_in
 from tally.aggregates.spool import Spool
 from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError, TallyError
 from tally.lines.reading import Record
-from tally.model import OffsetRange
+from tally.model import OffsetRange, SegmentTotals, TopicPartition
 from tally.spark.grouping import Grouping, with_parts
 from tally.spark.line_columns import read_line
 from tally.spark.reading import (
@@ -107,7 +107,7 @@ class SparkReader:
         """
         with (
             Spool[Contribution](folder=self.spool_dir) as contributions,
-            Spool[DeadLetter](folder=self.spool_dir) as dead_letters,
+            dead_letters_in(self.spool_dir, request.pipeline) as dead_letters,
         ):
             with self._reading(request.pipeline, request.ranges):
                 counts = self._read(request, contributions, dead_letters)
@@ -182,7 +182,7 @@ class SparkReader:
             self._gather(request, gathering, records, ranges)
         counts = gathering.counts(dead_letters)
         if malformed := gathering.malformed:
-            self._collect_dead_letters(request, malformed, counts)
+            self._collect_dead_letters(request, malformed, counts.totals, dead_letters)
         return counts
 
     def _gather(
@@ -233,19 +233,24 @@ class SparkReader:
             )
 
     def _collect_dead_letters(
-        self, request: CountRequest, ranges: Sequence[OffsetRange], counts: Counts
+        self,
+        request: CountRequest,
+        ranges: Sequence[OffsetRange],
+        totals: Mapping[TopicPartition, SegmentTotals],
+        dead_letters: Spool[DeadLetter],
     ) -> None:
         """Read the malformed records again and keep them; as many as were counted.
 
         Args:
             request: Line format, and how many bytes of a record are kept.
             ranges: Where they lie.
-            counts: What the first read found; its dead letters are filled.
+            totals: What the first read found.
+            dead_letters: Filled.
         """
         pipeline = request.pipeline
-        expected = {r.partition: counts.totals[r.partition].malformed for r in ranges}
+        expected = {r.partition: totals[r.partition].malformed for r in ranges}
         bytes_max = sum(expected.values()) * pipeline.dead_letter_max_bytes
-        found, dead_letter = dict.fromkeys(expected, 0), dead_letters_of(pipeline)
+        found = dict.fromkeys(expected, 0)
         known = {(partition.topic, partition.partition): partition for partition in expected}
         for records, of in self._frames(pipeline, ranges, bytes_max=bytes_max):
             grouping = Grouping.of(pipeline, {r.partition.topic for r in of})
@@ -254,7 +259,7 @@ class SparkReader:
             for topic, number, *letter in self.fetch(letters, of):
                 partition = known[topic, number]
                 found[partition] += 1
-                counts.dead_letters.append(dead_letter(partition, *letter))
+                dead_letters.append((partition, *letter))
         wrong = [str(p) for p, malformed in expected.items() if found[p] != malformed]
         # A recount compares them one by one, and says which are gone.
         if wrong and not request.is_recount:

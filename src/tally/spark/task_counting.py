@@ -31,7 +31,7 @@ from tally.aggregates.counts import (
     LineSet,
 )
 from tally.aggregates.gathering import Gathering
-from tally.aggregates.judgement import dead_letters_of
+from tally.aggregates.judgement import dead_letters_in
 from tally.aggregates.spool import Spool
 from tally.config.servers import KafkaSettings
 from tally.errors import DataLossError, ReadError, TallyError
@@ -190,7 +190,7 @@ class CountWork(RangeWork):
         keys, sums = ["minute", *aggregate.label_columns], aggregate.sums_of_groups
         with (
             Spool[Contribution](folder=self.spool_dir) as contributions,
-            Spool[DeadLetter](folder=self.spool_dir) as dead_letters,
+            dead_letters_in(self.spool_dir, request.pipeline) as dead_letters,
         ):
             gathering = Gathering(request, contributions)
             if self.first_reads:
@@ -219,13 +219,12 @@ def _without_values(
     Those of a flood are not: nothing is committed when more records are malformed than allowed.
     """
     limit, partition = request.pipeline.max_malformed_per_batch, request.ranges[0].partition
-    dead_letter = dead_letters_of(request.pipeline)
     for batch in batches:
         if len(dead_letters) <= limit:
             found = batch.filter(pc.is_valid(batch.column("reason")))
             columns = (found.column(name).to_pylist() for name in LETTER)
             for letter in zip(*columns, strict=True):
-                dead_letters.append(dead_letter(partition, *letter))
+                dead_letters.append((partition, *letter))
         yield batch.drop_columns(list(LETTER[1:]))
 
 
