@@ -74,7 +74,7 @@ def measure(rounds: int = 5) -> Iterator[Table]:
 def _batch(
     servers: Bench, program: Callable[[int], list[str]], environment: Mapping[str, str]
 ) -> Timed:
-    """Counts a batch that was planned before: plan and count are two tasks."""
+    """Counts a batch that was planned before, as Airflow's task does."""
 
     def run() -> float:
         write_lines(servers, LINES)

@@ -71,15 +71,21 @@ class TallyCountOperator(policies.TallyOperator):
             raise policies.final(
                 f"{self.batch!r} names no batch: clear the task before, which plans it again"
             )
-        self.count(context, batch_ids)
+        self.count(context, connected_settings(Path(self.config)), batch_ids)
 
     def count(
-        self, context: TaskContext, batch_ids: Sequence[int], *, catch_up_s: float = 0
+        self,
+        context: TaskContext,
+        settings: Settings,
+        batch_ids: Sequence[int],
+        *,
+        catch_up_s: float = 0,
     ) -> None:
         """Run batches unless they are committed; write the counts to the result's asset and XCom.
 
         Args:
             context: Airflow's context of the task.
+            settings: The file and the connections.
             batch_ids: The ledger's keys, of one pipeline.
             catch_up_s: For how long the batches of a backlog may be counted back to back.
 
@@ -93,7 +99,6 @@ class TallyCountOperator(policies.TallyOperator):
         from tally.context import open_context
         from tally.counting.outcomes import batch_outcome
 
-        settings = connected_settings(Path(self.config))
         ctx = open_context(settings)
         outcome = batch_outcome(ctx, batch_ids)
         if outcome.is_committed:

@@ -16,6 +16,7 @@ from tally.airflow.complete import (
     TallyCompleteOperator,
     to_announce,
 )
+from tally.airflow.connections import connected_settings
 from tally.airflow.count import COUNT, TallyCountOperator, count_options, listed, numbers
 from tally.config.pipeline import Pipeline
 from tally.planning.blocks import blocked_error
@@ -23,6 +24,7 @@ from tally.planning.blocks import blocked_error
 if TYPE_CHECKING:  # DAG parsing must not import Kafka and MySQL
     from tally.context import Context
     from tally.counting.plan import Planned
+    from tally.ledger.batches import Requester
 
 BLOCKED: Final = "blocked"
 
@@ -94,25 +96,25 @@ class TallyMinuteOperator(TallyCountOperator, BaseBranchOperator):
         from tally.airflow import task_metrics
         from tally.status.alerts import unnotified
 
-        ctx = self._planning_context(context)
+        settings = connected_settings(Path(self.config))
+        ctx = self.open_context(self._requester(context), settings)
         batch_ids, note = self._plan(ctx, context)
         task_metrics.send_state(ctx, self.pipeline)
         if batch_ids:
-            catch_up_s = _CATCH_UP * ctx.settings.pipeline(self.pipeline).patience_s
-            self.count(context, batch_ids, catch_up_s=catch_up_s)
+            catch_up_s = _CATCH_UP * settings.pipeline(self.pipeline).patience_s
+            self.count(context, settings, batch_ids, catch_up_s=catch_up_s)
         else:
             self.outlets = []  # of the copy that runs: nothing has changed, so there is no event
         context["task_state_store"].set(PLANNED_KEY, "")
-        (hours,) = self.inlets[-1:]
+        hours = self.inlets[-1]
         wanted = {
             BLOCKED: note["blocked"],
             COMPLETE: to_announce(ctx, self.pipeline, context, hours),
-            ALERT: ctx.settings.pipeline(self.pipeline).notifiers
-            and unnotified(ctx, self.pipeline),
+            ALERT: settings.pipeline(self.pipeline).notifiers and unnotified(ctx, self.pipeline),
         }
         return [task_id for task_id, is_wanted in wanted.items() if is_wanted]
 
-    def _planning_context(self, context: TaskContext) -> "Context":
+    def _requester(self, context: TaskContext) -> "Requester":
         from tally.ledger.batches import Requester
 
         run = context["dag_run"]
@@ -121,13 +123,12 @@ class TallyMinuteOperator(TallyCountOperator, BaseBranchOperator):
                 f"this DAG takes no configuration, and was given {', '.join(sorted(run.conf))}; to "
                 f"reprocess ranges, trigger {self.pipeline}{policies.REPLAY_SUFFIX}"
             )
-        requester = Requester(
+        return Requester(
             name=f"airflow:{run.dag_id}",
             version=__version__,
             run_id=run.run_id,
             scheduled_at=run.run_after,
         )
-        return self.open_context(requester)
 
     def _plan(self, ctx: "Context", context: TaskContext) -> tuple[list[int], dict[str, Any]]:
         """Plan; returns the batches of this run, and the plan as it is written to XCom.

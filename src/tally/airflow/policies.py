@@ -234,11 +234,14 @@ class TallyOperator(BaseOperator):
         self.config = config
         self.doc_md = cleandoc(type(self).__doc__ or "")
 
-    def open_context(self, requester: "Requester | None" = None) -> "Context":
+    def open_context(
+        self, requester: "Requester | None" = None, settings: Settings | None = None
+    ) -> "Context":
         """The context of the task: its statements time out before the task does.
 
         Args:
             requester: Recorded in the ledger with what is done; this process when None.
+            settings: The file and the connections; read when None.
 
         Raises:
             ConfigError: As :func:`connected_settings`, or the timeouts are not in order: a
@@ -246,7 +249,7 @@ class TallyOperator(BaseOperator):
         """
         from tally.context import open_context
 
-        settings = connected_settings(Path(self.config))
+        settings = settings or connected_settings(Path(self.config))
         pipeline = settings.pipeline(self.pipeline)
         task = self.execution_timeout or patience(pipeline)
         if task <= patience(pipeline):  # the daily ones have hours

@@ -80,8 +80,8 @@ def first_records(
     found: dict[TopicPartition, list[Record]] = {}
     read: Counter[TopicPartition] = Counter()
     size: Counter[TopicPartition] = Counter()
-    with _reading(settings, _options(settings, read_committed), "read the first records") as of:
-        of.begin(offsets)
+    with _consumer(settings, _options(settings, read_committed), "read the first records") as one:
+        of = _Reading(one, offsets)
         for where, message in of.messages(until):
             if (error := message.error()) is not None:
                 if error.code() in _ENDS:
@@ -120,9 +120,9 @@ def whole_ranges(
         AccessDeniedError: The brokers refused the credentials or a topic.
     """
     options = {**_options(settings, read_committed), **_TOGETHER}
-    with _reading(settings, options, "read small ranges") as of:
+    with _consumer(settings, options, "read small ranges") as consumer:
         for some in _some_at_a_time(ranges):
-            yield _whole(of, some, time.monotonic() + settings.request_timeout_s)
+            yield _whole(consumer, some, time.monotonic() + settings.request_timeout_s)
 
 
 def _some_at_a_time(ranges: Sequence[OffsetRange]) -> Iterator[list[OffsetRange]]:
@@ -139,19 +139,16 @@ def _some_at_a_time(ranges: Sequence[OffsetRange]) -> Iterator[list[OffsetRange]
 
 
 def _whole(
-    of: "_Reading", ranges: Sequence[OffsetRange], until: float
+    consumer: Consumer, ranges: Sequence[OffsetRange], until: float
 ) -> dict[OffsetRange, list[Record]]:
     asked = {r.partition: r for r in ranges}
     records: dict[TopicPartition, list[Record]] = {r.partition: [] for r in ranges}
     whole: dict[OffsetRange, list[Record]] = {}
     size = 0
-    of.begin({r.partition: r.from_offset for r in ranges})
+    of = _Reading(consumer, {r.partition: r.from_offset for r in ranges})
     for where, message in of.messages(until):
-        end, offset, is_record = (
-            asked[where].until_offset,
-            message.offset() or 0,
-            not message.error(),
-        )
+        end, offset = asked[where].until_offset, message.offset() or 0
+        is_record = message.error() is None
         if is_record and offset < end:
             record = _record(message)
             size += len(record.value or b"") + len(record.key or b"")
@@ -170,16 +167,13 @@ def _whole(
 class _Reading:
     """Partitions that are read by one consumer, each from an offset until it is left."""
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: Consumer, offsets: Mapping[TopicPartition, int]) -> None:
+        """The consumer reads these, and none that it has read before."""
         self._consumer = consumer
-        self._waiting: dict[tuple[Any, Any], TopicPartition] = {}
-
-    def begin(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions, and none that was read before."""
-        self._waiting = {(p.topic, p.partition): p for p in offsets}
-        self._consumer.assign(
-            [KafkaTopicPartition(p.topic, p.partition, o) for p, o in offsets.items()]
-        )
+        self._waiting: dict[tuple[Any, Any], TopicPartition] = {
+            (p.topic, p.partition): p for p in offsets
+        }
+        consumer.assign([KafkaTopicPartition(p.topic, p.partition, o) for p, o in offsets.items()])
 
     def leave(self, where: TopicPartition) -> None:
         """Read no more of a partition."""
@@ -206,11 +200,11 @@ class _Reading:
 
 
 @contextmanager
-def _reading(settings: KafkaSettings, options: Mapping[str, Any], what: str) -> Iterator[_Reading]:
+def _consumer(settings: KafkaSettings, options: Mapping[str, Any], what: str) -> Iterator[Consumer]:
     """A consumer, with its errors as Tally's."""
     consumer = Consumer(dict(options), logger=SILENT)
     try:
-        yield _Reading(consumer)
+        yield consumer
     except KafkaException as error:
         raise errors.translate(settings, what, error.args[0]) from error
     finally:
@@ -256,8 +250,8 @@ def read_range(
     """
     where = asked.partition
     options = {**_options(settings, read_committed), **_BULK}
-    consumer, at = Consumer(options, logger=SILENT), asked.from_offset
-    try:
+    at = asked.from_offset
+    with _consumer(settings, options, f"read {asked}") as consumer:
         consumer.assign([KafkaTopicPartition(where.topic, where.partition, at)])
         while at < asked.until_offset and time.monotonic() < until:
             read, n_bytes, messages, has_ended = 0, 0, [], False
@@ -284,10 +278,6 @@ def read_range(
             )
             if has_ended:
                 return
-    except KafkaException as error:
-        raise errors.translate(settings, f"read {asked}", error.args[0]) from error
-    finally:
-        consumer.close()
 
 
 def _options(settings: KafkaSettings, read_committed: bool) -> dict[str, Any]:

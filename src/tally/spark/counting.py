@@ -1,7 +1,8 @@
 """Counting what planned ranges hold, with Spark; and trying a line format on a few records.
 
 One pass over the data; a second one, over the part that holds malformed records, only where there
-are any. Built-in DataFrame expressions only: no line passes through Python.
+are any. Built-in DataFrame expressions only. Lines of small ranges are read by a consumer of this
+process, and sent to Spark; none of the others passes through Python.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,8 +44,8 @@ DEAD_LETTER_BYTES_PER_TASK: Final = 32 * 1024 * 1024
 # And the groups of one Spark task: this many at most.
 _GROUPS_PER_TASK: Final = 250_000
 
-# Larger ranges take Spark less time to read with a consumer for each than as rows that it is sent
-# (docs/performance.md has the measurement).
+# Larger ranges take less time to read with a consumer for each, as Spark's reader has, than to send
+# to Spark as rows.
 _TOGETHER_OFFSETS_MAX: Final = 5_000
 
 # A task costs the start of a consumer, and what that has fetched beyond the end. So ranges are
@@ -217,20 +218,17 @@ class SparkReader:
         Small ranges are read together, unless the pipeline has options for Spark's reader. The
         others are divided into tasks of which none reads or returns too much.
         """
-        left = dict.fromkeys(ranges)
+        left = list(ranges)
         small = [r for r in ranges if r.offsets <= _TOGETHER_OFFSETS_MAX]
         if small and self.read_whole is not None and not pipeline.reader:
             for whole in self.read_whole(small, pipeline.reads_committed):
-                left = {r: None for r in left if r not in whole}
+                left = [r for r in left if r not in whole]
                 if any(whole.values()):
                     yield records_frame(self.session, whole), list(whole)
         if left:
             by_bytes = -(-bytes_max // DEAD_LETTER_BYTES_PER_TASK)
             tasks = max(tasks_for([r.offsets for r in left]), by_bytes)
-            yield (
-                read_ranges(self.session, self.kafka, pipeline, list(left), tasks=tasks),
-                list(left),
-            )
+            yield read_ranges(self.session, self.kafka, pipeline, left, tasks=tasks), left
 
     def _collect_dead_letters(
         self,
