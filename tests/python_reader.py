@@ -67,6 +67,7 @@ class Group(dict[str, Any]):
             continuations=0,
             first_offset=offset,
             last_offset=offset,
+            kept_bytes=size if is_malformed else 0,
             first_malformed=malformed,
             last_malformed=malformed,
             bytes=size,
@@ -77,7 +78,7 @@ class Group(dict[str, Any]):
 
     def add(self, other: "Group") -> None:
         """Add another group of the same keys, which lies behind this one."""
-        for name in ("records", "malformed", "continuations", "bytes"):
+        for name in ("records", "malformed", "continuations", "bytes", "kept_bytes"):
             self[name] += other[name]
         self["last_offset"] = other["last_offset"]
         self["first_s"] = min(self["first_s"], other["first_s"])

@@ -527,8 +527,8 @@ MUTANTS: Final = (
     Mutant(
         guard="no chunk of dead letters commits alone",
         where="tally.mysql.transactions:Transaction.insert_many",
-        before="                values, size = [], 0\n",
-        after="                values, size = [], 0\n"
+        before="                inserted += sent.result()\n",
+        after="                inserted += sent.result()\n"
         "                if 'dead_letter' in statement:\n"
         "                    self._connection.commit()\n",
         tests=(f"{COMMIT}::test_a_commit_that_fails_after_many_chunks_leaves_none_of_them",),
@@ -536,8 +536,8 @@ MUTANTS: Final = (
     Mutant(
         guard="no chunk of counts commits alone",
         where="tally.mysql.transactions:Transaction.insert_many",
-        before="                values, size = [], 0\n",
-        after="                values, size = [], 0\n"
+        before="                inserted += sent.result()\n",
+        after="                inserted += sent.result()\n"
         "                if '_count`' in statement:\n"
         "                    self._connection.commit()\n",
         tests=(f"{COMMIT}::test_a_commit_that_fails_after_many_chunks_leaves_none_of_them",),

@@ -170,13 +170,20 @@ def _read(spark: SparkSession, asked: Sequence[_Record], reader: Reading) -> Ite
     rows = judged.collect()
     assert len(rows) == len(groups) == len(asked)
     counted = ["minute", "records", "malformed", "continuations", "first_offset", "last_offset"]
-    counted += ["first_malformed", "last_malformed", *of_batch.aggregate.label_columns]
+    counted += [
+        "kept_bytes",
+        "first_malformed",
+        "last_malformed",
+        *of_batch.aggregate.label_columns,
+    ]
     for number, (row, r) in enumerate(zip(rows, asked, strict=True)):
         reason, minute, continues, *labels = row
         assert not (reason and continues), r
         alone = (CONTINUES if continues else reason, minute, *labels)
         place, bad = number * 10, reason is not None
-        wanted = [minute, 1, int(bad), int(continues), place, place, *[place if bad else None] * 2]
+        kept_bytes = min(len(r.value or b""), of_batch.pipeline.dead_letter_max_bytes) if bad else 0
+        wanted = [minute, 1, int(bad), int(continues), place, place, kept_bytes]
+        wanted += [place if bad else None] * 2
         in_group = [groups[number][name] for name in counted]
         wrong = [] if alone == r.wanted else [f"found {alone}"]
         yield wrong if in_group == [*wanted, *labels] else [*wrong, f"in a group {in_group}"]

@@ -84,6 +84,7 @@ USUAL = {
     "continuations": 0,
     "first_offset": 3,
     "last_offset": 3,
+    "kept_bytes": 0,
     "first_malformed": None,
     "last_malformed": None,
 }

@@ -167,7 +167,12 @@ def bad(partition: int, malformed: int) -> dict[str, Any]:
     offsets = {"first_offset": 0, "last_offset": malformed - 1}
     offsets |= {"first_malformed": 0, "last_malformed": malformed - 1}
     keys = {"topic": "alog", "partition": partition, "from_offset": 0, "minute": None}
-    sums = {"records": malformed, "malformed": malformed, "continuations": 0}
+    sums = {
+        "records": malformed,
+        "malformed": malformed,
+        "continuations": 0,
+        "kept_bytes": malformed,
+    }
     return {**keys, **sums, **offsets}
 
 
@@ -180,6 +185,7 @@ def test_a_recount_reads_no_dead_letters_that_it_does_not_compare() -> None:
         for group in (bad(0, 2), bad(1, 3)):
             gathering.add(list(group), [list(group.values())])
         assert gathering.malformed == [span(0, 2)]
+        assert gathering.malformed_bytes == 2
 
 
 def test_a_spark_that_is_gone_before_its_progress_is_watched_could_not_read() -> None:

@@ -63,6 +63,7 @@ _OF_RECORDS: Final = (
     Sum("records", "count", "offset"),
     Sum("first_offset", "min", "offset"),
     Sum("last_offset", "max", "offset"),
+    Sum("kept_bytes", "sum", "kept_bytes"),
 )
 _OF_GROUPS: Final = (
     *(sum_.again for sum_ in _OF_RECORDS),
@@ -97,7 +98,8 @@ class Aggregate:
     def sums_of_records(self) -> tuple[Sum, ...]:
         """What is added up of records with the same key.
 
-        Of columns ``offset``; those of the measures; and, with labels, ``timestamp``.
+        Of columns ``offset``; ``kept_bytes``, of its value were it malformed; those of the
+        measures; and, with labels, ``timestamp``.
         """
         return (*_OF_RECORDS, *self._measured, *(_TIMESTAMPS if self.labels else ()))
 
@@ -107,8 +109,9 @@ class Aggregate:
 
         ``records``, ``malformed`` and ``continuations`` are numbers of records; ``first_offset``
         and ``last_offset`` those of all of them, ``first_malformed`` and ``last_malformed`` those
-        of the malformed ones, or null. The measures follow; with labels also ``first_s`` and
-        ``last_s``, the Unix times of the first and the last record.
+        of the malformed ones, or null; ``kept_bytes`` what is kept of their values. The measures
+        follow; with labels also ``first_s`` and ``last_s``, the Unix times of the first and the
+        last record.
         """
         return (*_OF_GROUPS, *self._measured, *(_TIMES if self.labels else ()))
 

@@ -1,5 +1,6 @@
 """The counts of a read, gathered from its groups and checked."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -12,6 +13,7 @@ from tally.aggregates.spool import Spool
 from tally.model import OffsetRange, SegmentTotals, TopicPartition
 
 _TOTALLED: Final = ("records", "malformed", "continuations", "first_offset", "last_offset")
+_MALFORMED: Final = ("first_malformed", "last_malformed", "kept_bytes")
 
 
 @dataclass(slots=True)
@@ -69,6 +71,7 @@ class Gathering:
         self._parts = {(p.partition, p.from_offset): p for p in request.parts}
         self._of_parts = {part: _Sums() for part in request.parts}
         self._malformed: dict[TopicPartition, OffsetRange] = {}
+        self._kept_bytes: Counter[TopicPartition] = Counter()
         self._series = SeriesLimit(request.pipeline, request.rows_before)
 
     def add(self, names: Sequence[str], groups: Iterable[Sequence[Any]]) -> None:
@@ -89,7 +92,7 @@ class Gathering:
 
         place_of, totalled_of = values_of("topic", "partition"), values_of(*_TOTALLED)
         minute_at, malformed_at = names.index("minute"), names.index("malformed")
-        malformed_of = values_of("first_malformed", "last_malformed")
+        malformed_of = values_of(*_MALFORMED)
         sums_of = values_of("records", *(measure.name for measure in self._aggregate.measures))
         labels_of = values_of(*self._aggregate.label_columns)
         times_of = values_of("first_s", "last_s") if self._aggregate.labels else None
@@ -145,7 +148,15 @@ class Gathering:
             if most is None or self._sums[partition].malformed <= most
         ]
 
-    def _add_malformed(self, partition: TopicPartition, first: int, last: int) -> None:
+    @property
+    def malformed_bytes(self) -> int:
+        """Bytes that are kept of the malformed records of :attr:`Gathering.malformed`."""
+        return sum(self._kept_bytes[r.partition] for r in self.malformed)
+
+    def _add_malformed(
+        self, partition: TopicPartition, first: int, last: int, kept_bytes: int
+    ) -> None:
+        self._kept_bytes[partition] += kept_bytes
         if so_far := self._malformed.get(partition):
             first, last = min(first, so_far.from_offset), max(last, so_far.until_offset - 1)
         self._malformed[partition] = OffsetRange(

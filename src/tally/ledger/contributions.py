@@ -33,8 +33,11 @@ def rows_of(
             raise ValueError(f"{len(c.labels)} label values for {count} labels: {c}")
         if len(c.sums) != len(tables.sums):
             raise ValueError(f"{len(c.sums)} sums for {', '.join(tables.sums)}: {c}")
-        values = ("" if place is None else c.labels[place] for place in labels)
-        yield c, (c.log_time, *values), c.sums
+        yield (
+            c,
+            (c.log_time, *["" if place is None else c.labels[place] for place in labels]),
+            c.sums,
+        )
 
 
 def insert_contributions(tx: Transaction, tables: Tables, rows: Iterable[Parameters]) -> None:

@@ -1,8 +1,7 @@
 """What a record says, read by Python: record by record, and without Spark.
 
-What is counted is decided by Spark; this is a second way to the same answer
-(``docs/line-formats.md``), for lines that are shown and for what is checked. The patterns are
-those that Spark runs, calendar and clock are Python's.
+Spark decides what is counted; this is a second way to the same answer (``docs/line-formats.md``),
+for what is shown or checked. The patterns are Spark's, calendar and clock are Python's.
 """
 
 import functools
@@ -39,6 +38,7 @@ _GROUPS: Final = dict(
 """The group of each field that fixes the minute."""
 
 
+@functools.lru_cache(maxsize=4_096)
 def at_micros(micros: int) -> datetime | None:
     """A timestamp in microseconds since 1970; None where no calendar has it."""
     try:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -57,23 +58,37 @@ class Transaction:
     def insert_many(self, statement: str, rows: Iterable[Parameters]) -> int:
         """Insert rows, some in each statement; returns how many were inserted.
 
+        While the server works on some, the next ones are written.
+
         Args:
             statement: With one ``%s``, behind ``values``, for all rows.
             rows: Of as many values each.
         """
+        inserted = 0
+        statements = self._statements(statement, rows)
+        one = next(statements, None)
+        with ThreadPoolExecutor(1) as executor:  # nobody else uses the connection meanwhile
+            while one is not None:
+                sent = executor.submit(self._insert, one)
+                one = next(statements, None)
+                inserted += sent.result()
+        return inserted
+
+    def _statements(self, statement: str, rows: Iterable[Parameters]) -> Iterator[str]:
         values: list[str] = []
-        inserted = size = 0
-        for one in map(rows_for(self._connection), rows):
+        size = 0
+        for one in rows_for(self._connection)(rows):
             if values and size + len(one) > CHARACTERS_PER_INSERT:
-                inserted += self._insert(statement, values)
+                yield statement % ",".join(values)
                 values, size = [], 0
             values.append(one)
             size += len(one)
-        return inserted + (self._insert(statement, values) if values else 0)
+        if values:
+            yield statement % ",".join(values)
 
-    def _insert(self, statement: str, values: Sequence[str]) -> int:
+    def _insert(self, statement: str) -> int:
         with self._cursor(statement) as cursor:
-            return int(cursor.execute(statement % ",".join(values)))
+            return int(cursor.execute(statement))
 
     def rows(self, statement: str, parameters: Parameters = ()) -> list[Row]:
         """All rows of a query."""

@@ -8,11 +8,10 @@ process, and sent to Spark; none of the others passes through Python.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tally.aggregates.counts import Contribution, CountRequest, Counts, DeadLetter
 from tally.aggregates.gathering import Gathering
@@ -85,8 +84,8 @@ class SparkReader:
     """Reads small ranges without Spark; None leaves all of them to Spark."""
     spool_dir: Path | None = None
     """Folder for rows that do not fit into memory; the system's temporary folder when None."""
-    fetch: Callable[[DataFrame, Sequence[OffsetRange]], Iterator[Row]] = collect
-    """Brings rows to the driver as they arrive, with Spark's errors as ours."""
+    fetch: Callable[..., Iterator[Sequence[Any]]] = collect
+    """Brings rows to the driver, as :func:`tally.spark.reading.collect` does."""
     on_read: OnRead | None = None
     """Called from another thread with the progress of a read."""
 
@@ -182,8 +181,8 @@ class SparkReader:
         for records, ranges in self._frames(request.pipeline, request.ranges):
             self._gather(request, gathering, records, ranges)
         counts = gathering.counts(dead_letters)
-        if malformed := gathering.malformed:
-            self._collect_dead_letters(request, malformed, counts.totals, dead_letters)
+        if gathering.malformed:
+            self._collect_dead_letters(request, gathering, counts.totals, dead_letters)
         return counts
 
     def _gather(
@@ -206,12 +205,10 @@ class SparkReader:
         n_parts = -(-offsets // _GROUPS_PER_TASK)
         is_more = n_parts > int(self.session.conf.get(_PARTS) or n_parts)
         with session_conf(self.session, {_PARTS: str(n_parts)} if is_more else {}):
-            rows = self.fetch(counted, ranges)
-            if first := next(rows, None):
-                gathering.add(first.__fields__, chain([first], rows))
+            gathering.add(grouping.columns, self.fetch(counted, ranges))
 
     def _frames(
-        self, pipeline: Pipeline, ranges: Sequence[OffsetRange], *, bytes_max: int = 0
+        self, pipeline: Pipeline, ranges: Sequence[OffsetRange], *, kept_bytes: int = 0
     ) -> Iterator[tuple[DataFrame, Sequence[OffsetRange]]]:
         """The records of all ranges, each with the ranges that it holds.
 
@@ -226,14 +223,14 @@ class SparkReader:
                 if any(whole.values()):
                     yield records_frame(self.session, whole), list(whole)
         if left:
-            by_bytes = -(-bytes_max // DEAD_LETTER_BYTES_PER_TASK)
+            by_bytes = -(-kept_bytes // DEAD_LETTER_BYTES_PER_TASK)
             tasks = max(tasks_for([r.offsets for r in left]), by_bytes)
             yield read_ranges(self.session, self.kafka, pipeline, left, tasks=tasks), left
 
     def _collect_dead_letters(
         self,
         request: CountRequest,
-        ranges: Sequence[OffsetRange],
+        gathering: Gathering,
         totals: Mapping[TopicPartition, SegmentTotals],
         dead_letters: Spool[DeadLetter],
     ) -> None:
@@ -241,20 +238,20 @@ class SparkReader:
 
         Args:
             request: Line format, and how many bytes of a record are kept.
-            ranges: Where they lie.
-            totals: What the first read found.
+            gathering: Where the first read found them, and their bytes.
+            totals: What it found.
             dead_letters: Filled.
         """
         pipeline = request.pipeline
+        ranges = gathering.malformed
         expected = {r.partition: totals[r.partition].malformed for r in ranges}
-        bytes_max = sum(expected.values()) * pipeline.dead_letter_max_bytes
         found = dict.fromkeys(expected, 0)
+        at_once = gathering.malformed_bytes <= DEAD_LETTER_BYTES_PER_TASK
         known = {(partition.topic, partition.partition): partition for partition in expected}
-        for records, of in self._frames(pipeline, ranges, bytes_max=bytes_max):
+        for records, of in self._frames(pipeline, ranges, kept_bytes=gathering.malformed_bytes):
             grouping = Grouping.of(pipeline, {r.partition.topic for r in of})
             letters = grouping.malformed(records, pipeline.dead_letter_max_bytes)
-            # By position: a row looks for the name of a field each time.
-            for topic, number, *letter in self.fetch(letters, of):
+            for topic, number, *letter in self.fetch(letters, of, at_once=at_once):
                 partition = known[topic, number]
                 found[partition] += 1
                 dead_letters.append((partition, *letter))

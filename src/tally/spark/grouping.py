@@ -57,11 +57,18 @@ class Grouping:
         """What is counted of them."""
         return Aggregate.of(self.pipeline)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of :meth:`Grouping.counts`, in order."""
+        topic = () if self.topic is None else ("topic",)
+        sums = (s.name for s in self.aggregate.sums_of_groups)
+        return (*self.places, "minute", *self.aggregate.label_columns, *sums, *topic)
+
     def counts(self, records: DataFrame, *, is_small: bool = False) -> DataFrame:
         """The sums of the records by partition, counted minute and labels.
 
-        The minute is null for records that are not counted. Beside the keys there is what
-        :attr:`tally.aggregates.aggregate.Aggregate.sums_of_groups` names.
+        In the columns of :attr:`Grouping.columns`; the minute is null for records that are not
+        counted.
 
         Args:
             records: The records.
@@ -170,6 +177,7 @@ class Grouping:
             F.col("offset").alias("last_offset"),
             only(F.col("offset")).alias("first_malformed"),
             only(F.col("offset")).alias("last_malformed"),
+            F.when(is_malformed, self._kept_bytes()).otherwise(0).alias("kept_bytes"),
             *more,
             reason.alias("reason"),
             only(F.substring("value", 1, bytes_max)).alias("value"),
@@ -190,12 +198,18 @@ class Grouping:
             records,
             *self.places,
             "offset",
+            self._kept_bytes().alias("kept_bytes"),
             line.key.of_record.alias("key"),
             line.is_counted.alias("is_counted"),
             line.continues.alias("continues"),
             *self._named_labels(line.key_labels),
             *more,
         )
+
+    def _kept_bytes(self) -> Column:
+        """Bytes that are kept of a record if it is malformed."""
+        length = F.coalesce(F.octet_length("value"), F.lit(0))
+        return F.least(length, F.lit(self.pipeline.dead_letter_max_bytes)).cast("long")
 
     def _measured(self) -> list[Column]:
         """What is measured of a record of Kafka's."""
@@ -235,6 +249,7 @@ class Grouping:
             "last_offset",
             F.when(is_malformed, F.col("first_offset")).alias("first_malformed"),
             F.when(is_malformed, F.col("last_offset")).alias("last_malformed"),
+            F.when(is_malformed, F.col("kept_bytes")).otherwise(0).alias("kept_bytes"),
             *more,
         )
 

@@ -14,7 +14,7 @@ from threading import Event, Thread, Timer
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tally import errors
 from tally.config.pipeline import Pipeline
@@ -149,15 +149,27 @@ def records_frame(spark: SparkSession, read: Mapping[OffsetRange, Sequence[Recor
     return spark.createDataFrame(pa.table(columns))
 
 
-def collect(rows: DataFrame, ranges: Sequence[OffsetRange]) -> Iterator[Row]:
-    """The rows, with at most two Spark partitions in memory; Spark's errors become Tally's."""
+def collect(
+    rows: DataFrame, ranges: Sequence[OffsetRange], *, at_once: bool = False
+) -> Iterator[Sequence[Any]]:
+    """The rows, each a tuple; Spark's errors become Tally's.
+
+    Args:
+        rows: The rows.
+        ranges: What they are read from.
+        at_once: Whether memory can hold all of them, which takes less time for many; else at most
+            two Spark partitions are in memory.
+    """
     with read_errors(ranges):
-        if is_remote(rows.sparkSession):
-            yield from rows.toLocalIterator(prefetchPartitions=True)
+        if at_once:
+            for batch in rows.toArrow().to_batches():
+                yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
         else:
             # Spark 4.2 keeps the result of each job until its query ends, and here each partition
             # is a job: its heap would hold all rows. Jobs of an RDD belong to no query.
-            yield from rows.rdd.toLocalIterator(prefetchPartitions=True)
+            parts = rows if is_remote(rows.sparkSession) else rows.rdd
+            # A row looks for the name of a value each time, also where its place is asked for.
+            yield from map(tuple, parts.toLocalIterator(prefetchPartitions=True))
 
 
 @contextmanager
