@@ -1,17 +1,36 @@
 """``make bench``: Tally beside its peers, and the tables and the picture of the documentation.
 
-Runs the comparisons one after the other. Each result replaces its table in ``docs/performance.md``;
-at last the picture is drawn from it. With ``--quick`` few lines are counted in one round, which
-shows that everything works and nothing else: the tables are printed, and the page stays as it is.
+Runs the comparisons one after the other, in three hours. Each result replaces its table in
+``docs/performance.md``; at last the picture is drawn from it. With ``--quick`` few lines are
+counted in one round, which shows that everything works and nothing else: the tables are printed,
+and the page stays as it is.
 With ``--all`` the backlog is counted by tools too that are installed for it.
 """
 
 import argparse
+import os
+import platform
+import re
 import sys
+from importlib.metadata import version
 from itertools import chain
+from pathlib import Path
+from typing import Any
 
-from benchmarks import backlog, page, scaling, small_batch
-from benchmarks.page import say
+import psutil
+
+from benchmarks import (
+    airflow_minutes,
+    backlog,
+    deliveries,
+    outputs,
+    page,
+    scaling,
+    server_memory,
+    small_batch,
+    wide,
+)
+from benchmarks.page import Table, say
 from benchmarks.picture import BACKLOG, SVG, picture
 
 QUICK_LINES = 200_000
@@ -23,20 +42,48 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="few lines, one round; only printed")
     parser.add_argument("--all", action="store_true", help="with tools that are installed for it")
     asked = parser.parse_args()
-    rounds = {"rounds": 1} if asked.quick else {}
-    lines = {**rounds, "lines": QUICK_LINES} if asked.quick else {}
-    largest = {**lines, "largest": 2 * QUICK_LINES} if asked.quick else {}
+    quick = asked.quick
+
+    def few(**options: Any) -> Any:
+        """Options that show quickly that everything works."""
+        return options if quick else {}
+
     for table in chain(
-        backlog.measure(**lines, peers=asked.all),
-        small_batch.measure(**rounds),
-        scaling.measure(**largest),
+        [_machine()],
+        backlog.measure(**few(lines=QUICK_LINES, rounds=1), peers=asked.all),
+        small_batch.measure(**few(rounds=1)),
+        scaling.measure(**few(lines=QUICK_LINES, largest=2 * QUICK_LINES, rounds=1)),
+        wide.measure(**few(partitions=(100,), rounds=1)),
+        deliveries.measure(**few(lines=QUICK_LINES, rounds=1)),
+        outputs.measure(**few(outputs=QUICK_LINES)),
+        airflow_minutes.measure(**few(minutes=2)),
+        server_memory.measure(**few(batches=40)),
     ):
         say(f"\n{table}\n")
-        if not asked.quick:
+        if not quick:
             page.put(table)
-    if not asked.quick:
+    if not quick:
         SVG.write_text(picture(page.get(BACKLOG)), encoding="utf-8")
     return 0
+
+
+def _machine() -> Table:
+    """What the figures were measured on."""
+    cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    found = re.search(r"^model name\s*: (.+)$", cpuinfo, re.MULTILINE)
+    return Table(
+        name="machine",
+        headers=["processor", "cores", "memory, GiB", "Python", "PySpark"],
+        rows=[
+            [
+                found[1] if found else platform.machine(),
+                f"{os.cpu_count()}",
+                f"{psutil.virtual_memory().total / 2**30:.0f}",
+                platform.python_version(),
+                version("pyspark"),
+            ]
+        ],
+    )
 
 
 if __name__ == "__main__":

@@ -105,6 +105,7 @@ def measure(minutes: int = 30) -> Iterator[Table]:
                 phases = list(_phases(system, minutes))
     base = statistics.median(phases[0].seconds)
     yield Table(
+        name="minutes",
         headers=[
             "Airflow's schedule runs",
             "median, s",

@@ -45,6 +45,7 @@ def measure(lines: int = 10_000_000, rounds: int = 5) -> Iterator[Table]:
             seconds = take_turns(everybody, rounds)
     first, counted = seconds[DELIVERIES[0]], sum(written.errors.values())
     yield Table(
+        name="deliveries",
         headers=[
             f"{lines:,} lines of {BYTES} bytes",
             "seconds",

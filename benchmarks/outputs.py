@@ -47,6 +47,7 @@ def measure(outputs: int = 10_000_000) -> Iterator[Table]:
             for name in DELIVERIES:
                 found[name][size] = count_alone(servers, [f"{name}{size}"], size)
     yield Table(
+        name="outputs",
         headers=[
             "delivery",
             f"seconds, {many:,}",

@@ -23,7 +23,6 @@ from tally.spark.session import spark_session
 TIMES = 2
 """Batches that a program of its own counts; the last one is measured."""
 MALFORMED_MAX = 100_000
-WIDE, WIDE_LINES = 1_000, 5_000
 
 FORMAT = r"""line_format.time_format = "yyyy-MM-dd HH:mm:ss"
 line_format.pattern = '^(?<time>\S+ \S+) (?<level>[A-Z]+) \[(?<service>[^\]]+)\]'
@@ -81,9 +80,6 @@ def variants(lines: int, largest: int) -> dict[str, Variant]:
         "one": Variant(title="1 partition", lines=lines, partitions=1),
         "sixteen": Variant(title="16 partitions", lines=lines, partitions=16),
         "many": Variant(title="64 partitions", lines=lines, partitions=64),
-        "wide": Variant(
-            title=f"{WIDE_LINES:,} lines, {WIDE:,} partitions", lines=WIDE_LINES, partitions=WIDE
-        ),
         "few": Variant(title=f"{few:,} lines", lines=few),
         "malformed": Variant(
             title=f"{few:,} malformed lines", lines=few, keys=MALFORMED, base="few"

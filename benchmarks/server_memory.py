@@ -1,6 +1,6 @@
 """How much memory a warm Spark Connect server needs, batch after batch.
 
-Usage: ``.tally/venv/bin/python -m benchmarks.server_memory [--batches 1000] [--pipelines 1]
+Usage: ``.tally/venv/bin/python -m benchmarks.server_memory [--batches 2000] [--pipelines 1]
 [--partitions 4] [--deliveries batch partition rows procedure files]``
 
 Counts so many small batches on the local stack's own server, each in a session of its own as a
@@ -39,7 +39,7 @@ PROCESSES = 20
 
 
 def measure(
-    batches: int = 1_000,
+    batches: int = 2_000,
     pipelines: int = 1,
     partitions: int = 4,
     deliveries: tuple[str, ...] = ("batch",),
@@ -80,6 +80,7 @@ def measure(
         is_same = _server(servers).pid == first.pid
     early, *_, late = used.values()
     yield Table(
+        name="server memory",
         headers=["after batch", *early],
         rows=[[f"{n:,}", *(f"{value:,.0f}" for value in of.values())] for n, of in used.items()],
     )
