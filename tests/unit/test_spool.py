@@ -60,6 +60,21 @@ def test_a_spool_can_be_walked_again() -> None:
             assert len(rows) == number
 
 
+def test_ordered_pieces_come_back_as_one() -> None:
+    """Wherever one of them ends; in a file and in memory; and again."""
+    for sizes in ((), (3,), (64, 64), (1, 0, 200), (130, 63, 65, 2)):
+        pieces = [range(n, 7 * size, 7) for n, size in enumerate(sizes)]
+        for memory_bytes in (100, 100_000):
+            with Spool[int](memory_bytes=memory_bytes, order=lambda item: item // 2) as rows:
+                for piece in pieces:
+                    for number in piece:
+                        rows.append(number)
+                found = list(rows)
+                assert found == sorted(found, key=lambda item: item // 2) == list(rows)
+                assert sorted(found) == sorted(n for piece in pieces for n in piece)
+                assert len(rows) == len(found)
+
+
 def test_a_folder_that_is_missing_is_named_with_the_setting(tmp_path: Path) -> None:
     """Nothing was committed, and the setting chooses another folder."""
     with (

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from tally.aggregates.spool import Spool
@@ -23,6 +24,11 @@ class Contribution(NamedTuple):
     """A value for each label of the pipeline, in order; '' where the line has none."""
     part: OffsetRange | None = None
     """In a recount the part of the range that holds the lines."""
+
+
+LEDGER_ORDER: Final = attrgetter("partition.topic", "partition.partition", "log_time", "labels")
+"""The order in which contributions are written: a server takes many of them several times as long
+in any other, as it reads and writes its pages again and again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,8 @@ import pickle
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from itertools import starmap
+from heapq import merge
+from itertools import chain, starmap
 from pathlib import Path
 from typing import Any, Final, Generic, Self, TypeVar
 
@@ -29,6 +30,8 @@ class Spool(Generic[T]):
         folder: Where the file is; the system's temporary folder when None.
         make: What makes the values that are appended an item, each time that it is iterated: tuples
             take less time to write than most objects.
+        order: By what items are in order when they are iterated; None for as they were appended.
+            They are merged, not sorted: append few pieces, each in this order.
     """
 
     def __init__(
@@ -37,15 +40,20 @@ class Spool(Generic[T]):
         *,
         folder: Path | None = None,
         make: Callable[..., T] | None = None,
+        order: Callable[[Any], Any] | None = None,
     ) -> None:
         self._folder = folder
         self._make = make
+        self._order = order
         self._file = tempfile.SpooledTemporaryFile(  # noqa: SIM115 - closed by close()
             max_size=memory_bytes,
             prefix="tally-spool-",
             dir=None if folder is None else str(folder),
         )
-        self._chunks = 0
+        self._pieces: list[tuple[int, int]] = []
+        """Of each that is closed where it begins in the file, and its chunks."""
+        self._begins = self._chunks = self._length = 0
+        self._before: Any = None
         self._last: list[Any] = []
         """The items after the last chunk."""
 
@@ -55,9 +63,19 @@ class Spool(Generic[T]):
         Raises:
             UnwritableError: The folder is full, missing or not writable.
         """
+        if self._order is not None:
+            now = self._order(item)
+            if self._before is not None and now < self._before:
+                self._dump()
+                self._pieces.append((self._begins, self._chunks))
+                self._begins, self._chunks = self._file.tell(), 0
+            self._before = now
         self._last.append(item)
-        if len(self._last) < _CHUNK:
-            return
+        self._length += 1
+        if len(self._last) == _CHUNK:
+            self._dump()
+
+    def _dump(self) -> None:
         try:
             pickle.dump(self._last, self._file, protocol=pickle.HIGHEST_PROTOCOL)
         except OSError as error:
@@ -71,19 +89,25 @@ class Spool(Generic[T]):
         Raises:
             UnwritableError: As :meth:`Spool.append`; the last chunk may be in a buffer.
         """
-        try:
-            self._file.seek(0)
-        except OSError as error:
-            raise self._unwritable(error) from error
-        for _ in range(self._chunks):
-            yield from self._made(pickle.load(self._file))  # noqa: S301 - our own temporary file
-        yield from self._made(self._last)
+        pieces: list[Iterator[T]] = [self._piece(*piece) for piece in self._pieces]
+        pieces.append(chain(self._piece(self._begins, self._chunks), self._made(self._last)))
+        return pieces[0] if self._order is None else merge(*pieces, key=self._order)
+
+    def _piece(self, begins: int, chunks: int) -> Iterator[T]:
+        for _ in range(chunks):
+            try:
+                self._file.seek(begins)
+            except OSError as error:
+                raise self._unwritable(error) from error
+            chunk = pickle.load(self._file)  # noqa: S301 - our own temporary file
+            begins = self._file.tell()
+            yield from self._made(chunk)
 
     def _made(self, chunk: Iterable[Any]) -> Iterable[T]:
         return chunk if self._make is None else starmap(self._make, chunk)
 
     def __len__(self) -> int:
-        return self._chunks * _CHUNK + len(self._last)
+        return self._length
 
     def close(self) -> None:
         """Release the memory or the file."""

@@ -13,7 +13,13 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tally.aggregates.counts import Contribution, CountRequest, Counts, DeadLetter
+from tally.aggregates.counts import (
+    LEDGER_ORDER,
+    Contribution,
+    CountRequest,
+    Counts,
+    DeadLetter,
+)
 from tally.aggregates.gathering import Gathering
 from tally.aggregates.judgement import dead_letters_in
 from tally.aggregates.spool import Spool
@@ -105,8 +111,9 @@ class SparkReader:
             SeriesFloodError: The labels have more values than the pipeline allows.
             UnwritableError: The folder for temporary files is full.
         """
+        order = None if request.is_recount else LEDGER_ORDER
         with (
-            Spool[Contribution](folder=self.spool_dir) as contributions,
+            Spool[Contribution](folder=self.spool_dir, order=order) as contributions,
             dead_letters_in(self.spool_dir, request.pipeline) as dead_letters,
         ):
             with self._reading(request.pipeline, request.ranges):

@@ -67,8 +67,8 @@ class Grouping:
     def counts(self, records: DataFrame, *, is_small: bool = False) -> DataFrame:
         """The sums of the records by partition, counted minute and labels.
 
-        In the columns of :attr:`Grouping.columns`; the minute is null for records that are not
-        counted.
+        In the columns of :attr:`Grouping.columns`, and within each partition in the order of the
+        keys; the minute is null for records that are not counted.
 
         Args:
             records: The records.
@@ -77,9 +77,9 @@ class Grouping:
         line = read_line(self.pipeline, self.topic, each=self.each)
         by_key = self._by_key(self._keyed(records, line))
         groups = self._groups(by_key.coalesce(1) if is_small else by_key, line)
-        by_minute = groups.groupBy(*self.places, "minute", *self.aggregate.label_columns).agg(
-            *_added(self.aggregate.sums_of_groups)
-        )
+        keys = (*self.places, "minute", *self.aggregate.label_columns)
+        by_minute = groups.groupBy(*keys).agg(*_added(self.aggregate.sums_of_groups))
+        by_minute = by_minute.sortWithinPartitions(*keys)
         return by_minute if self.topic is None else by_minute.withColumn("topic", self._topic())
 
     def counts_in_tasks(

@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.counts import (
     KEPT,
+    LEDGER_ORDER,
     Contribution,
     CountRequest,
     Counts,
@@ -189,7 +190,7 @@ class CountWork(RangeWork):
         places = ["partition"] if len(self.topics) == 1 else ["topic", "partition"]
         keys, sums = ["minute", *aggregate.label_columns], aggregate.sums_of_groups
         with (
-            Spool[Contribution](folder=self.spool_dir) as contributions,
+            Spool[Contribution](folder=self.spool_dir, order=LEDGER_ORDER) as contributions,
             dead_letters_in(self.spool_dir, request.pipeline) as dead_letters,
         ):
             gathering = Gathering(request, contributions)

@@ -98,7 +98,8 @@ def add_up(
         sums: What is added up.
 
     Yields:
-        Rows with the columns of ``places``, ``keys`` and ``sums``; none without rows.
+        Rows with the columns of ``places``, ``keys`` and ``sums``, in the order of ``keys``; none
+        without rows.
 
     Raises:
         ReadError: The task has rows of two partitions.
@@ -122,6 +123,7 @@ def add_up(
             partial = [_grouped(pa.concat_tables(partial), keys, again)]
     for where in found:
         groups = _grouped(pa.concat_tables(partial), keys, again)
+        groups = groups.sort_by([(key, "ascending") for key in keys])
         for number, (place, value) in enumerate(zip(places, where, strict=True)):
             groups = groups.add_column(number, place, pa.repeat(value, groups.num_rows))
         yield from groups.to_batches(max_chunksize=_ROWS_AT_ONCE)
