@@ -1,4 +1,4 @@
-"""A Kafka broker that asks for a user and a password, beside the one of the stack."""
+"""A Kafka broker with users, passwords and ACLs, beside the one of the stack."""
 
 import secrets
 import subprocess
@@ -7,6 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from tally_local.stack.home import Layout
 from tally_local.stack.kafka_server import STARTED, KafkaServer
@@ -22,11 +31,28 @@ class SaslBroker:
     """A running broker with two listeners."""
 
     open_address: str
-    """Of the listener for the test's own clients, which asks for nothing."""
+    """Of the listener for the test's own clients, which may do everything."""
     address: str
     """Of the listener that asks for user and password, by SASL_PLAINTEXT and PLAIN."""
     user: str
+    """Who may do what :meth:`SaslBroker.allow_to_read` has allowed, and nothing else."""
     password: str
+
+    def allow_to_read(self, topic: str) -> None:
+        """Let the user read a topic, which includes describing it."""
+        admin = AdminClient({"bootstrap.servers": self.open_address})
+        who, patterns = f"User:{self.user}", ResourcePatternType.LITERAL
+        acl = AclBinding(
+            ResourceType.TOPIC,
+            topic,
+            patterns,
+            who,
+            "*",
+            AclOperation.READ,
+            AclPermissionType.ALLOW,
+        )
+        for done in admin.create_acls([acl]).values():
+            done.result(STOP_S)
 
 
 @contextmanager
@@ -48,6 +74,8 @@ def sasl_broker(stack: Stack, folder: Path) -> Iterator[SaslBroker]:
             f"advertised.listeners={both}\n"
             "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,"
             "SASL_PLAINTEXT:SASL_PLAINTEXT\n"
+            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n"
+            "super.users=User:ANONYMOUS\n"
             "sasl.enabled.mechanisms=PLAIN\n"
             "listener.name.sasl_plaintext.plain.sasl.jaas.config="
             "org.apache.kafka.common.security.plain.PlainLoginModule required "

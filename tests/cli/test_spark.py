@@ -256,6 +256,7 @@ def broker(
         there = world.through()  # with clients of its own
         there.create_topic(2)
         there.produce([LINE] * 3)
+        broker.allow_to_read(world.topic)
         for key, value in {
             "BOOTSTRAP_SERVERS": broker.address,
             "SECURITY_PROTOCOL": "SASL_PLAINTEXT",
@@ -273,6 +274,7 @@ def test_both_clients_log_in_and_a_refused_login_says_where_user_and_password_co
 ) -> None:
     """Planning asks for offsets with one, Spark reads with the other; a recount agrees.
 
+    The right to read the topic is enough: of consumer groups there is none.
     It is refused at once and for good, by each command that asks Kafka; the password is shown
     nowhere.
     """
@@ -280,6 +282,7 @@ def test_both_clients_log_in_and_a_refused_login_says_where_user_and_password_co
     assert sum(world.counts().values()) == 3
     tally("audit", "--recount").ends(0)
     tally("status", "--check").ends(0)
+    assert len(tally("lines", LINE[:16], "--json").ends(0).document["lines"]) == 3
     monkeypatch.setenv("TALLY_KAFKA__SASL_PASSWORD", "a wrong one")
     monkeypatch.setenv("TALLY_KAFKA__REQUEST_TIMEOUT_S", "250")
     began = time.monotonic()

@@ -381,7 +381,7 @@ def many_chunks(world: World) -> tuple[model.Batch, Counts]:
 def test_a_commit_that_fails_after_many_chunks_leaves_none_of_them(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transactions, "CHARACTERS_PER_INSERT", 10_000)
+    monkeypatch.setattr(transactions, "BYTES_PER_INSERT", 10_000)
     batch, found = many_chunks(world)
 
     def fail() -> None:

@@ -27,7 +27,7 @@ from tests.tls_listener import certificate, tls_listener
 from tests.unit.values import P0, span
 
 from tally.config.servers import KafkaSettings
-from tally.errors import AccessDeniedError, KafkaUnavailableError, TallyError
+from tally.errors import AccessDeniedError, KafkaUnavailableError, ReadError, TallyError
 from tally.kafka.client import AskedOnce, Kafka
 from tally.kafka.errors import PATIENCE_S, fault, more_telling
 from tally.kafka.records import whole_ranges
@@ -455,3 +455,23 @@ def test_a_small_range_that_is_not_whole_is_left_out(monkeypatch: pytest.MonkeyP
         settings = KafkaSettings(request_timeout_s=0.05)
         (found,) = whole_ranges(settings, [span(0, 2), span(0, 1, 1)], read_committed=True)
         assert {r.partition.partition: len(records) for r, records in found.items()} == whole, case
+
+
+def test_damaged_bytes_of_a_small_range_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark does not check checksums: it would count them, whatever they say."""
+    messages = [_message(1, 0), _message(0, 0), _message(0, 1, error=KafkaError._BAD_MSG)]
+    monkeypatch.setattr("tally.kafka.records.Consumer", Mock(return_value=_Messages(*messages)))
+    ranges = [span(0, 2), span(0, 1, 1)]
+    with pytest.raises(ReadError, match=r"alog/0 \[0, 2\) are damaged"):
+        list(whole_ranges(KafkaSettings(request_timeout_s=0.05), ranges, read_committed=True))
+
+
+def test_small_ranges_that_did_not_come_in_time_are_waited_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With Kafka away the time-out of each portion would add up to hours."""
+    monkeypatch.setattr("tally.kafka.records._TOGETHER_OFFSETS", 2)
+    monkeypatch.setattr("tally.kafka.records.Consumer", Mock(return_value=_Messages()))
+    ranges = [span(0, 2, number) for number in range(3)]
+    settings = KafkaSettings(request_timeout_s=0.05)
+    assert list(whole_ranges(settings, ranges, read_committed=True)) == [{}]

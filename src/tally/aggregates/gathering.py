@@ -13,6 +13,8 @@ from tally.aggregates.spool import Spool
 from tally.model import OffsetRange, SegmentTotals, TopicPartition
 
 _TOTALLED: Final = ("records", "malformed", "continuations", "first_offset", "last_offset")
+_RECORD_BYTES: Final = 128
+"""That a malformed record takes besides its value."""
 _MALFORMED: Final = ("first_malformed", "last_malformed", "kept_bytes")
 
 
@@ -150,8 +152,11 @@ class Gathering:
 
     @property
     def malformed_bytes(self) -> int:
-        """Bytes that are kept of the malformed records of :attr:`Gathering.malformed`."""
-        return sum(self._kept_bytes[r.partition] for r in self.malformed)
+        """Bytes that the malformed records of :attr:`Gathering.malformed` take, about."""
+        return sum(
+            self._kept_bytes[r.partition] + _RECORD_BYTES * self._sums[r.partition].malformed
+            for r in self.malformed
+        )
 
     def _add_malformed(
         self, partition: TopicPartition, first: int, last: int, kept_bytes: int

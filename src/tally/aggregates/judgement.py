@@ -6,10 +6,11 @@ Spark counts; this is a second way to the same answer, record by record.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.counts import DeadLetter
-from tally.aggregates.spool import Spool
+from tally.aggregates.spool import CHUNK, Spool
 from tally.config.names import LEVEL, TEXT
 from tally.config.pipeline import Pipeline
 from tally.lines.format import Accepted, MalformedReason
@@ -24,6 +25,8 @@ from tally.lines.reading import (
 )
 from tally.lines.time_rule import continuation_reasons
 from tally.model import TopicPartition
+
+_CHUNK_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +111,8 @@ def dead_letters_in(folder: Path | None, pipeline: Pipeline) -> Spool[DeadLetter
             log_time=log_time,
         )
 
-    return Spool(folder=folder, make=make)
+    chunk = max(1, min(CHUNK, _CHUNK_BYTES // max(1, pipeline.dead_letter_max_bytes)))
+    return Spool(folder=folder, chunk=chunk, make=make)
 
 
 def _continues(pipeline: Pipeline, read: LineReading, value: bytes | None) -> bool:

@@ -18,7 +18,7 @@ from tally.errors import UnwritableError
 T = TypeVar("T")
 
 MEMORY_BYTES: Final = 8 * 1024 * 1024
-_CHUNK: Final = 64
+CHUNK: Final = 64
 """Items that are pickled together: what they share, such as their class, is written once."""
 
 
@@ -28,6 +28,7 @@ class Spool(Generic[T]):
     Args:
         memory_bytes: How much of it is kept in memory; the rest goes to a file.
         folder: Where the file is; the system's temporary folder when None.
+        chunk: Items that are pickled together; fewer where one may be large.
         make: What makes the values that are appended an item, each time that it is iterated: tuples
             take less time to write than most objects.
         order: By what items are in order when they are iterated; None for as they were appended.
@@ -39,10 +40,12 @@ class Spool(Generic[T]):
         memory_bytes: int = MEMORY_BYTES,
         *,
         folder: Path | None = None,
+        chunk: int = CHUNK,
         make: Callable[..., T] | None = None,
         order: Callable[[Any], Any] | None = None,
     ) -> None:
         self._folder = folder
+        self._chunk = chunk
         self._make = make
         self._order = order
         self._file = tempfile.SpooledTemporaryFile(  # noqa: SIM115 - closed by close()
@@ -72,7 +75,7 @@ class Spool(Generic[T]):
             self._before = now
         self._last.append(item)
         self._length += 1
-        if len(self._last) == _CHUNK:
+        if len(self._last) == self._chunk:
             self._dump()
 
     def _dump(self) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.sdk import DAG, BaseBranchOperator, BaseOperatorLink
+from airflow.sdk import DAG, BaseBranchOperator, BaseOperatorLink, TriggerRule
 from airflow.sdk import Context as TaskContext
 
 from tally import __version__
@@ -61,7 +61,9 @@ def minute_dag(pipeline: Pipeline, *, config: Path, job: Path, doc_md: str) -> D
         # Of all runs' instances one at a time: each reads what the one before has told.
         one: dict[str, Any] = {"max_active_tis_per_dag": 1}
         complete = TallyCompleteOperator(task_id=COMPLETE, inlets=[hours], outlets=[hours], **one)
-        alert = [TallyAlertOperator(task_id=ALERT, **one)] if pipeline.notifiers else []
+        # Also of a count that fails: then nothing is heard of the lines, and that may be an alert.
+        always: dict[str, Any] = {**one, "trigger_rule": TriggerRule.ALL_DONE}
+        alert = [TallyAlertOperator(task_id=ALERT, **always)] if pipeline.notifiers else []
         count >> [blocked, complete, *alert]
     return dag
 

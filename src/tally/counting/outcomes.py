@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from tally.context import Context
+from tally.errors import UnknownBatchError
 from tally.ledger.batches import find_batches
 from tally.ledger.records import batch_record, caught_up_behind, segments_of
 from tally.ledger.replays import standing_for_all
@@ -103,16 +104,18 @@ class BatchOutcome:
 
 
 def committed_among(ctx: Context, batch_ids: Sequence[int]) -> list[int]:
-    """Which of some batches are committed.
+    """Which of some batches are committed; none of them if a ledger was restored that lacks one.
 
     Raises:
-        UnknownBatchError: The ledger has no batch with one of these ids.
         MySQLUnavailableError: The server did not answer.
     """
     if not batch_ids:
         return []
     with ctx.database.transaction(read_only=True) as tx:
-        found = find_batches(tx, batch_ids)
+        try:
+            found = find_batches(tx, batch_ids)
+        except UnknownBatchError:
+            return []
     return [batch.batch_id for batch in found if batch.state is BatchState.COMMITTED]
 
 

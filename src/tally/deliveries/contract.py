@@ -93,7 +93,7 @@ class LineWriter(ABC):
     lines_at_once: ClassVar[int]
     """With as many lines :meth:`write` is called at the latest."""
     bytes_at_once: ClassVar[int]
-    """With as many bytes :meth:`write` is called at the latest."""
+    """With as many bytes :meth:`write` is called, at the end of a slice of the lines."""
 
     def __init__(self, store: Any, place: SetPlace) -> None:
         self._store, self._place = store, place

@@ -5,16 +5,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from tally.config.servers import KafkaSettings
+from tally.errors import ReadError
 from tally.kafka import errors
 from tally.kafka.requests import SILENT, client_options
-from tally.lines.reading import Record
+from tally.lines.reading import Record, at_micros
 from tally.model import OffsetRange, TopicPartition
 
 # Few records are asked for, not a throughput: little is fetched ahead.
@@ -104,8 +105,8 @@ def whole_ranges(
     """Small ranges, some at a time, by one consumer: the records of a range all, or not at all.
 
     A consumer for each range, as Spark has, takes more time than what it reads. Left out is a range
-    of which something is odd, such as a timestamp that no calendar has, or does not come within
-    ``request_timeout_s``: read it in another way, which says what is wrong.
+    of which something is odd, such as a timestamp that no calendar has: read it in another way,
+    which says what is wrong. So are all ranges once some did not come within ``request_timeout_s``.
 
     Args:
         settings: How to reach the cluster.
@@ -118,11 +119,15 @@ def whole_ranges(
     Raises:
         KafkaUnavailableError: The client could not be used.
         AccessDeniedError: The brokers refused the credentials or a topic.
+        ReadError: The bytes of a range are damaged.
     """
     options = {**_options(settings, read_committed), **_TOGETHER}
     with _consumer(settings, options, "read small ranges") as consumer:
         for some in _some_at_a_time(ranges):
-            yield _whole(consumer, some, time.monotonic() + settings.request_timeout_s)
+            until = time.monotonic() + settings.request_timeout_s
+            yield _whole(consumer, some, until)
+            if time.monotonic() >= until:
+                return
 
 
 def _some_at_a_time(ranges: Sequence[OffsetRange]) -> Iterator[list[OffsetRange]]:
@@ -148,7 +153,13 @@ def _whole(
     of = _Reading(consumer, {r.partition: r.from_offset for r in ranges})
     for where, message in of.messages(until):
         end, offset = asked[where].until_offset, message.offset() or 0
-        is_record = message.error() is None
+        error = message.error()
+        if error is not None and error.code() == KafkaError._BAD_MSG:  # noqa: SLF001 - as above
+            raise ReadError(
+                f"the bytes of {asked[where]} are damaged: {error.str()}",
+                next_step="run it again; if it stays, look at the disks of the partition's brokers",
+            )
+        is_record = error is None
         if is_record and offset < end:
             record = _record(message)
             size += len(record.value or b"") + len(record.key or b"")
@@ -296,15 +307,15 @@ def _record(message: Message) -> Record:
 def _written_at(message: Message) -> datetime | None:
     """A record's time; None for one that no calendar has: producers set it as they like."""
     kind, milliseconds = message.timestamp()
-    if kind == TIMESTAMP_NOT_AVAILABLE:
-        return None
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
+    return None if kind == TIMESTAMP_NOT_AVAILABLE else at_micros(milliseconds * 1000)
 
 
 def _check(error: KafkaError) -> None:
-    """Raise what does not pass by itself; of a moved leader librdkafka looks for the new one."""
+    """Raise what does not pass by itself; of a moved leader librdkafka looks for the new one.
+
+    It also looks for the coordinator of a group, which nothing here needs a right for.
+    """
+    if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        return
     if error.code() in errors.DENIED or error.fatal():
         raise KafkaException(error)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache, partial
-from itertools import islice
 from typing import Any, Final, TypeAlias
 
 import pymysql
@@ -50,8 +49,9 @@ IDLE_MAX_S: Final = 15.0
 """Seconds after which an idle connection of a pool is not used again."""
 _IDLE_CONNECTIONS_MAX: Final = 4
 
+# That are written at once: enough to save work, and little memory.
 _ROWS_AT_ONCE: Final = 64
-"""That are written at once: enough to save work, few even where each has a large value."""
+_BYTES_AT_ONCE: Final = 1024 * 1024
 
 
 def is_mariadb(version: str) -> bool:
@@ -134,7 +134,7 @@ def rows_for(connection: Connection) -> Callable[[Iterable[Sequence[Any]]], Iter
     def column(values: Sequence[Any]) -> Iterable[str]:
         kinds = set(map(type, values))
         if len(kinds) > 1:
-            return [quick.get(type(value), escape)(value) for value in values]
+            return (quick.get(type(value), escape)(value) for value in values)
         (kind,) = kinds
         write = quick.get(kind, escape)
         if kind in (str, datetime):  # often the same ones
@@ -143,12 +143,24 @@ def rows_for(connection: Connection) -> Callable[[Iterable[Sequence[Any]]], Iter
         return map(write, values)
 
     def rows(of: Iterable[Sequence[Any]]) -> Iterator[str]:
-        left = iter(of)
-        while some := list(islice(left, _ROWS_AT_ONCE)):
+        for some in _some_at_a_time(of):
             columns = map(column, zip(*some, strict=True))
             yield from map("({})".format, map(",".join, zip(*columns, strict=True)))
 
     return rows
+
+
+def _some_at_a_time(rows: Iterable[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
+    some: list[Sequence[Any]] = []
+    size = 0
+    for row in rows:
+        some.append(row)
+        size += sum([len(value) for value in row if type(value) is bytes])
+        if len(some) == _ROWS_AT_ONCE or size > _BYTES_AT_ONCE:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 def connect_to_read(settings: MySQLSettings) -> Connection:

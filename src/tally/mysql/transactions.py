@@ -22,7 +22,7 @@ Parameters = Sequence[Any]
 T = TypeVar("T")
 
 TRANSACTION_TRIES: Final = 5
-CHARACTERS_PER_INSERT: Final = 1_000_000
+BYTES_PER_INSERT: Final = 1_000_000
 """Of a statement that inserts rows, unless one row has more: round trips are cheap, and the server
 takes it."""
 _SHORT_WAIT_S: Final = 2
@@ -78,11 +78,12 @@ class Transaction:
         values: list[str] = []
         size = 0
         for one in rows_for(self._connection)(rows):
-            if values and size + len(one) > CHARACTERS_PER_INSERT:
+            n_bytes = len(one) if one.isascii() else len(one.encode())
+            if values and size + n_bytes > BYTES_PER_INSERT:
                 yield statement % ",".join(values)
                 values, size = [], 0
             values.append(one)
-            size += len(one)
+            size += n_bytes
         if values:
             yield statement % ",".join(values)
 

@@ -41,6 +41,7 @@ from tally.spark.reading import (
     watched,
 )
 from tally.spark.session import session_conf
+from tally.spark.task_counting import CountWork, KeepWork, count_in_tasks, keep_in_tasks
 
 # The driver's JVM holds the dead letters of two Spark tasks at a time, each about this many bytes,
 # were they spread evenly over the offsets.
@@ -144,15 +145,10 @@ class SparkReader:
             ReadError: Spark could not read; the same call may succeed later.
             CountTimeoutError: It took longer than the pipeline's patience; Spark was ended.
         """
-        from tally.spark.task_counting import (  # noqa: PLC0415 - needs Arrow
-            CountWork,
-            KeepWork,
-            count_in_tasks,
-            keep_in_tasks,
-        )
-
         line_sets = {}
-        with self._reading(requests[0].pipeline, [r.ranges[0] for r in requests]):
+        ranges = [r.ranges[0] for r in requests]
+        watching = watched(self.session, sum(r.offsets for r in ranges), self.on_read)
+        with self._reading(requests[0].pipeline, ranges), watching:
             if open_set is not None:
                 keep = KeepWork(requests=requests, open_set=open_set)
                 for request, kept in keep_in_tasks(self.session, self.kafka, keep):
@@ -169,12 +165,8 @@ class SparkReader:
 
     @contextmanager
     def _reading(self, pipeline: Pipeline, ranges: Sequence[OffsetRange]) -> Iterator[None]:
-        """Spark's work on ranges: it ends in time, is watched, and its errors become Tally's."""
-        with (
-            deadline(self.session, pipeline.patience_s),
-            read_errors(ranges),
-            watched(self.session, sum(r.offsets for r in ranges), self.on_read),
-        ):
+        """Spark's work on ranges: it ends in time, and its errors become Tally's."""
+        with deadline(self.session, pipeline.patience_s), read_errors(ranges):
             yield
 
     def _read(
@@ -185,8 +177,18 @@ class SparkReader:
     ) -> Counts:
         """Read, count and check; the spools are filled."""
         gathering = Gathering(request, contributions)
+        done, total = 0, sum(r.offsets for r in request.ranges)
+
+        def tell(read: int, _: int = 0) -> None:
+            if self.on_read is not None:
+                self.on_read(done + read, total)
+
         for records, ranges in self._frames(request.pipeline, request.ranges):
-            self._gather(request, gathering, records, ranges)
+            offsets = sum(r.offsets for r in ranges)
+            with watched(self.session, offsets, self.on_read and tell):
+                self._gather(request, gathering, records, ranges)
+            done += offsets
+            tell(0)
         counts = gathering.counts(dead_letters)
         if gathering.malformed:
             self._collect_dead_letters(request, gathering, counts.totals, dead_letters)

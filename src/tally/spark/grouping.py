@@ -21,6 +21,7 @@ from tally.model import OffsetRange
 from tally.spark.expressions import Stages
 from tally.spark.line import Line
 from tally.spark.line_columns import read_line
+from tally.spark.task_groups import add_up, whole
 
 LETTER: Final = ("first_offset", "reason", "value", "value_bytes", "micros")
 """Columns of a malformed record; the last is its timestamp since 1970. Null in others."""
@@ -94,8 +95,6 @@ class Grouping:
             together: Records of ranges, one in each task; Arrow groups them, in Python.
             apart: Records of one range each; Spark groups them. Each takes a plan of its own.
         """
-        from tally.spark.task_groups import add_up, whole  # noqa: PLC0415 - needs Arrow
-
         line = read_line(self.pipeline, self.topic, each=self.each)
         # What is one partition to Spark, it groups without an exchange.
         large = [self._keyed(records.coalesce(1), line) for records in apart]
@@ -125,8 +124,6 @@ class Grouping:
             records: The records of some ranges, one in each task.
             bytes_max: Bytes of a malformed record that are kept.
         """
-        from tally.spark.task_groups import whole  # noqa: PLC0415 - as above
-
         judged = self._judged(records, bytes_max)
         return whole(judged, judged.schema.fields)
 

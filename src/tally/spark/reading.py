@@ -10,7 +10,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from threading import Event, Thread, Timer
+from threading import Event, Thread
 from typing import Any, Final
 
 import pyarrow as pa
@@ -288,7 +288,7 @@ def deadline(session: SparkSession, seconds: float) -> Iterator[None]:
         if process is None:
             yield
             return
-    passed = Event()
+    passed, over = Event(), Event()
     error = errors.CountTimeoutError(
         f"Spark has not counted the ranges in {seconds:g} s, and was ended",
         next_step="find out which: too large a batch (lower max_records_per_partition, or raise "
@@ -297,19 +297,17 @@ def deadline(session: SparkSession, seconds: float) -> Iterator[None]:
     )
 
     def end() -> None:
+        if over.wait(seconds):
+            return
         passed.set()
-        try:
-            if process is None:
-                session.interruptAll()
-            else:
-                process.kill()
-                process.wait()
-        except spark_errors() as failure:
-            log.warning("spark_not_ended", extra={"cause": sentence_of(str(failure))})
+        if process is None:
+            _interrupt(session, over)
+        else:
+            process.kill()
+            process.wait()
 
-    timer = Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
+    thread = Thread(target=end, name="tally-deadline", daemon=True)
+    thread.start()
     try:
         yield
     except Exception as failure:
@@ -317,7 +315,18 @@ def deadline(session: SparkSession, seconds: float) -> Iterator[None]:
             raise error from failure
         raise
     finally:
-        timer.cancel()
-        timer.join()  # a JVM that is being killed is dead afterwards
+        over.set()
+        thread.join()  # a JVM that is being killed is dead afterwards
     if passed.is_set():  # all may have been read, but that is not known
         raise error
+
+
+def _interrupt(session: SparkSession, over: Event) -> None:
+    """Cancel a session's operations, also one that begins later, until it is over."""
+    while True:
+        try:
+            session.interruptAll()
+        except spark_errors() as failure:
+            log.warning("spark_not_ended", extra={"cause": sentence_of(str(failure))})
+        if over.wait(_PAUSE_S):
+            return
