@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import psutil
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 
 from tally.config.loading import load_settings
 from tally.config.servers import SparkSettings
@@ -126,8 +126,10 @@ class Driver:
     def _executors(self) -> int:
         return int(self._context.getExecutorMemoryStatus().size()) - 1  # the driver is in it
 
-    def _fetch_and_lose(self, rows: DataFrame, ranges: Sequence[OffsetRange]) -> Iterator[Row]:
-        found = collect(rows, ranges)
+    def _fetch_and_lose(
+        self, rows: DataFrame, ranges: Sequence[OffsetRange], **how: bool
+    ) -> Iterator[Sequence[Any]]:
+        found = collect(rows, ranges, **how)
         yield next(found)
         folders = {f for p in _executors() for f in p.environ()["SPARK_EXECUTOR_DIRS"].split(":")}
         files = [file for folder in folders for file in Path(folder).rglob("shuffle_*")]

@@ -40,7 +40,7 @@ from tests.waiting import wait_until
 from tests.world import Value, World, run_batch
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [
     pytest.mark.spark,
@@ -156,8 +156,10 @@ def test_what_compaction_takes_between_the_reads_of_a_recount_is_one_difference(
     assert world.minute() is not None
     reads = []
 
-    def fetch(rows: "DataFrame", ranges: Sequence[OffsetRange]) -> "Iterator[Row]":
-        found = list(collect(rows, ranges))
+    def fetch(
+        rows: "DataFrame", ranges: Sequence[OffsetRange], **how: bool
+    ) -> "Iterator[Sequence[object]]":
+        found = list(collect(rows, ranges, **how))
         reads.append(len(found))
         return iter(found if len(reads) == 1 else found[1:])
 
@@ -426,8 +428,10 @@ def test_a_server_that_dies_is_a_failure_that_may_pass(
         ):
             endless.collect()
 
-        def fetch(rows: "DataFrame", ranges: Sequence[OffsetRange]) -> "Iterator[Row]":
-            yield from collect(rows, ranges)
+        def fetch(
+            rows: "DataFrame", ranges: Sequence[OffsetRange], **how: bool
+        ) -> "Iterator[Sequence[object]]":
+            yield from collect(rows, ranges, **how)
             server.process.kill()
             server.process.wait()
 

@@ -167,12 +167,16 @@ def test_an_error_of_the_work_is_told_with_its_partition() -> None:
 def test_sums_do_not_depend_on_batches(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Partial groups are added up again when there are many of them."""
     monkeypatch.setattr("tally.spark.task_groups._ROWS_MAX", 20)
-    rows = [{"partition": 1, "key": f"k{n % 7}", "offset": n} for n in range(2_000)]
+    rows = [
+        {"partition": 1, "key": f"k{n % 7}", "offset": n, "kept_bytes": 2} for n in range(2_000)
+    ]
     batches = pa.Table.from_pylist(rows).to_batches(max_chunksize=size)
     sums = add_up(batches, ["partition"], ["key"], AGGREGATE.sums_of_records)
-    found = pa.Table.from_batches(sums).sort_by("key")
-    assert found.column_names == ["partition", "key", "records", "first_offset", "last_offset"]
-    assert list(found.to_pylist()[2].values()) == [1, "k2", 286, 2, 1997]
+    found = pa.Table.from_batches(sums)
+    of_records = ["records", "first_offset", "last_offset", "kept_bytes"]
+    assert found.column_names == ["partition", "key", *of_records]
+    assert found["key"].to_pylist() == [f"k{n}" for n in range(7)]
+    assert list(found.to_pylist()[2].values()) == [1, "k2", 286, 2, 1997, 572]
     assert found.num_rows == 7
     assert Sum("records", "count", "offset").again == Sum("records", "sum", "records")
     assert Sum("first", "min", "offset").again == Sum("first", "min", "first")

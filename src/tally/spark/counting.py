@@ -52,7 +52,7 @@ _GROUPS_PER_TASK: Final = 250_000
 
 # Larger ranges take less time to read with a consumer for each, as Spark's reader has, than to send
 # to Spark as rows.
-_TOGETHER_OFFSETS_MAX: Final = 5_000
+_TOGETHER_OFFSETS_MAX: Final = 1_000
 
 # A task costs the start of a consumer, and what that has fetched beyond the end. So ranges are
 # divided no further than a few cores need, or the memory of a task.
@@ -177,11 +177,13 @@ class SparkReader:
     ) -> Counts:
         """Read, count and check; the spools are filled."""
         gathering = Gathering(request, contributions)
-        done, total = 0, sum(r.offsets for r in request.ranges)
+        done, told, total = 0, 0, sum(r.offsets for r in request.ranges)
 
         def tell(read: int, _: int = 0) -> None:
-            if self.on_read is not None:
-                self.on_read(done + read, total)
+            nonlocal told
+            if self.on_read is not None and done + read > told:
+                told = done + read
+                self.on_read(told, total)
 
         for records, ranges in self._frames(request.pipeline, request.ranges):
             offsets = sum(r.offsets for r in ranges)
@@ -224,14 +226,14 @@ class SparkReader:
         Small ranges are read together, unless the pipeline has options for Spark's reader. The
         others are divided into tasks of which none reads or returns too much.
         """
-        left = list(ranges)
+        read: set[OffsetRange] = set()
         small = [r for r in ranges if r.offsets <= _TOGETHER_OFFSETS_MAX]
         if small and self.read_whole is not None and not pipeline.reader:
             for whole in self.read_whole(small, pipeline.reads_committed):
-                left = [r for r in left if r not in whole]
+                read |= whole.keys()
                 if any(whole.values()):
                     yield records_frame(self.session, whole), list(whole)
-        if left:
+        if left := [r for r in ranges if r not in read]:
             by_bytes = -(-kept_bytes // DEAD_LETTER_BYTES_PER_TASK)
             tasks = max(tasks_for([r.offsets for r in left]), by_bytes)
             yield read_ranges(self.session, self.kafka, pipeline, left, tasks=tasks), left
