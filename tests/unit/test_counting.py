@@ -198,8 +198,8 @@ def test_a_spark_that_is_gone_before_its_progress_is_watched_could_not_read() ->
     session: Any = SimpleNamespace(sparkContext=context)
     reader = SparkReader(session=session, kafka=KafkaSettings(), on_read=lambda *_: None)
     request = CountRequest(pipeline=pipeline(), ranges=[RANGE])
-    with pytest.raises(ReadError, match=r"alog/0 \[10, 20\)"), reader.count(request):
-        pytest.fail("it continues")
+    with pytest.raises(ReadError, match=r"alog/0 \[10, 20\)"):
+        list(reader.count_each([request], lambda *_: None))
 
 
 def test_a_batch_that_was_pruned_is_run_by_itself() -> None:
