@@ -56,3 +56,19 @@ def test_an_alert_is_notified_once(world: World, run_dag: RunDag, tmp_path: Path
     world.execute(ahead, (first + 2 * MINUTE, world.name))
     run_dag(world.name)
     assert path.read_text(encoding="utf-8") == f"{begins}\n{begins}, and not since\n"
+
+
+def test_an_alert_is_notified_also_where_the_count_fails(
+    world: World, run_dag: RunDag, tmp_path: Path
+) -> None:
+    """Lines that are not counted may be just what an alert is about."""
+    path = tmp_path / "notes"
+    path.touch()
+    note = {"class": f"{__name__}.Note", "path": str(path), "text": "{{ alert.rule }}"}
+    first = begun(world, alert_below=1, notifiers=[note])
+    ahead = "update progress set complete_before = %s where pipeline = %s"
+    world.execute(ahead, (first + MINUTE, world.name))
+    world.plan()  # judges
+    failed = run_dag(world.name, {"no": "such key"})
+    assert (failed.tasks["count"], failed.tasks["alert"]) == ("failed", "success")
+    assert path.read_text(encoding="utf-8") == "below\n"
