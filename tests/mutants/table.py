@@ -243,6 +243,13 @@ MUTANTS: Final = (
         ),
         tests=("tests/unit/test_kafka.py::test_a_small_range_that_is_not_whole_is_left_out",),
     ),
+    Mutant(
+        guard="damaged bytes of a small range are not left to a reader that checks none",
+        where="tally.kafka.records:_whole",
+        before="if error is not None and error.code() == KafkaError._BAD_MSG:",
+        after="if False:",
+        tests=("tests/unit/test_kafka.py::test_damaged_bytes_of_a_small_range_are_an_error",),
+    ),
     # --- by partition
     Mutant(
         guard="a partition that commits by itself is read by one task",
