@@ -246,7 +246,7 @@ MUTANTS: Final = (
     Mutant(
         guard="damaged bytes of a small range are not left to a reader that checks none",
         where="tally.kafka.records:_whole",
-        before="if error is not None and error.code() == KafkaError._BAD_MSG:",
+        before="if is_damaged and offset < end:",
         after="if False:",
         tests=("tests/unit/test_kafka.py::test_damaged_bytes_of_a_small_range_are_an_error",),
     ),

@@ -462,8 +462,14 @@ def test_damaged_bytes_of_a_small_range_are_an_error(monkeypatch: pytest.MonkeyP
     messages = [_message(1, 0), _message(0, 0), _message(0, 1, error=KafkaError._BAD_MSG)]
     monkeypatch.setattr("tally.kafka.records.Consumer", Mock(return_value=_Messages(*messages)))
     ranges = [span(0, 2), span(0, 1, 1)]
+    settings = KafkaSettings(request_timeout_s=0.05)
     with pytest.raises(ReadError, match=r"alog/0 \[0, 2\) are damaged"):
-        list(whole_ranges(KafkaSettings(request_timeout_s=0.05), ranges, read_committed=True))
+        list(whole_ranges(settings, ranges, read_committed=True))
+    # Behind the range, whose last offset is a marker, they are not its bytes.
+    messages = [_message(1, 0), _message(0, 0), _message(0, 2, error=KafkaError._BAD_MSG)]
+    monkeypatch.setattr("tally.kafka.records.Consumer", Mock(return_value=_Messages(*messages)))
+    (found,) = whole_ranges(settings, ranges, read_committed=True)
+    assert [len(found[r]) for r in ranges] == [1, 1]
 
 
 def test_small_ranges_that_did_not_come_in_time_are_waited_for_once(

@@ -17,6 +17,9 @@ from tally.errors import UnwritableError
 
 T = TypeVar("T")
 
+_PIECES_MAX: Final = 1_000
+"""That are merged: each has a part in memory. What comes behind them may be in another order."""
+
 MEMORY_BYTES: Final = 8 * 1024 * 1024
 CHUNK: Final = 64
 """Items that are pickled together: what they share, such as their class, is written once."""
@@ -68,7 +71,8 @@ class Spool(Generic[T]):
         """
         if self._order is not None:
             now = self._order(item)
-            if self._before is not None and now < self._before:
+            is_piece = self._before is not None and now < self._before
+            if is_piece and len(self._pieces) < _PIECES_MAX:
                 self._dump()
                 self._pieces.append((self._begins, self._chunks))
                 self._begins, self._chunks = self._file.tell(), 0

@@ -141,7 +141,7 @@ class TallyMinuteOperator(TallyCountOperator, BaseBranchOperator):
         from tally.counting.plan import plan
 
         kept = context["task_state_store"]
-        before = committed_among(ctx, numbers(str(kept.get(PLANNED_KEY, ""))))
+        before = committed_among(ctx, self.pipeline, numbers(str(kept.get(PLANNED_KEY, ""))))
         view = plan(ctx, self.pipeline)
         batch_ids = sorted({*before, *view.batch_ids})
         kept.set(PLANNED_KEY, listed(batch_ids))

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from tally.context import Context
-from tally.errors import UnknownBatchError
-from tally.ledger.batches import find_batches
+from tally.ledger.batches import committed_of
 from tally.ledger.records import batch_record, caught_up_behind, segments_of
 from tally.ledger.replays import standing_for_all
 from tally.model import EMPTY_TOTALS, Batch, BatchState, OffsetRange, SegmentTotals, TopicPartition
@@ -103,8 +102,8 @@ class BatchOutcome:
         return not set(self.standing) <= set(self.batch_ids)
 
 
-def committed_among(ctx: Context, batch_ids: Sequence[int]) -> list[int]:
-    """Which of some batches are committed; none of them if a ledger was restored that lacks one.
+def committed_among(ctx: Context, pipeline: str, batch_ids: Sequence[int]) -> list[int]:
+    """Which of some batches a pipeline has committed; a ledger that was restored may lack some.
 
     Raises:
         MySQLUnavailableError: The server did not answer.
@@ -112,11 +111,7 @@ def committed_among(ctx: Context, batch_ids: Sequence[int]) -> list[int]:
     if not batch_ids:
         return []
     with ctx.database.transaction(read_only=True) as tx:
-        try:
-            found = find_batches(tx, batch_ids)
-        except UnknownBatchError:
-            return []
-    return [batch.batch_id for batch in found if batch.state is BatchState.COMMITTED]
+        return committed_of(tx, pipeline, batch_ids)
 
 
 def batch_outcome(ctx: Context, batch_ids: Sequence[int]) -> BatchOutcome:
@@ -131,8 +126,8 @@ def batch_outcome(ctx: Context, batch_ids: Sequence[int]) -> BatchOutcome:
         standing, abandoned = standing_for_all(tx, batch_ids)
         if not standing:
             raise next(iter(abandoned.values()))
-        # The first of them may be of an earlier try, and the last one of this.
-        behind = {n for end in (min, max) for n in caught_up_behind(tx, end(batch_ids))}
+        # Each may be of another try.
+        behind = {n for one in batch_ids for n in caught_up_behind(tx, one)}
         later = sorted(behind - {*batch_ids, *standing})
         records = [batch_record(tx, number) for number in (*standing, *later)]
         segments = [s for r in records for s in segments_of(tx, r.batch_id)]

@@ -125,8 +125,10 @@ def whole_ranges(
     with _consumer(settings, options, "read small ranges") as consumer:
         for some in _some_at_a_time(ranges):
             until = time.monotonic() + settings.request_timeout_s
-            yield _whole(consumer, some, until)
-            if time.monotonic() >= until:
+            whole = _whole(consumer, some, until)
+            is_late = time.monotonic() >= until
+            yield whole
+            if is_late:
                 return
 
 
@@ -154,9 +156,10 @@ def _whole(
     for where, message in of.messages(until):
         end, offset = asked[where].until_offset, message.offset() or 0
         error = message.error()
-        if error is not None and error.code() == KafkaError._BAD_MSG:  # noqa: SLF001 - as above
+        is_damaged = error is not None and error.code() == KafkaError._BAD_MSG  # noqa: SLF001
+        if is_damaged and offset < end:
             raise ReadError(
-                f"the bytes of {asked[where]} are damaged: {error.str()}",
+                f"the bytes of {asked[where]} are damaged: {error}",
                 next_step="run it again; if it stays, look at the disks of the partition's brokers",
             )
         is_record = error is None

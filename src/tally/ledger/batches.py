@@ -62,6 +62,15 @@ def find_batch(tx: Transaction, batch_id: int, *, lock: bool = False) -> Batch:
     return find_batches(tx, [batch_id], lock=lock)[0]
 
 
+def committed_of(tx: Transaction, pipeline: str, batch_ids: Sequence[int]) -> list[int]:
+    """Which of some batches a pipeline has committed, in order."""
+    return tx.scalars(
+        "select batch_id from batch where batch_id in %s and pipeline = %s"
+        " and state = 'committed' order by batch_id",
+        (list(batch_ids), pipeline),
+    )
+
+
 def find_batches(tx: Transaction, batch_ids: Sequence[int], *, lock: bool = False) -> list[Batch]:
     """Batches with their segments, in the order of their ids.
 

@@ -155,7 +155,7 @@ def _some_at_a_time(rows: Iterable[Sequence[Any]]) -> Iterator[list[Sequence[Any
     size = 0
     for row in rows:
         some.append(row)
-        size += sum([len(value) for value in row if type(value) is bytes])
+        size += sum([len(value) for value in row if type(value) in (bytes, bytearray)])
         if len(some) == _ROWS_AT_ONCE or size > _BYTES_AT_ONCE:
             yield some
             some, size = [], 0

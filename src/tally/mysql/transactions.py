@@ -78,7 +78,7 @@ class Transaction:
         values: list[str] = []
         size = 0
         for one in rows_for(self._connection)(rows):
-            n_bytes = len(one) if one.isascii() else len(one.encode())
+            n_bytes = len(one) if one.isascii() else len(one.encode(errors="surrogatepass"))
             if values and size + n_bytes > BYTES_PER_INSERT:
                 yield statement % ",".join(values)
                 values, size = [], 0
