@@ -3,7 +3,7 @@
 import tomllib
 from typing import Any
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tally.formatting import inline_toml, plural, time_span
@@ -31,6 +31,7 @@ def test_what_a_person_reads_is_as_it_is_written() -> None:
     assert inline_toml(value) == told
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(VALUES)
 def test_a_value_as_toml_is_one_printable_line_that_says_the_same(value: Any) -> None:
     """Any text can be pasted: controls, quotes, backslashes and what is beyond 16 bits."""

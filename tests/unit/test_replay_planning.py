@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.values import kafka, known, span
 
@@ -199,7 +199,13 @@ def each(r: OffsetRange) -> set[int]:
     return set(range(r.from_offset, r.until_offset))
 
 
-@settings(max_examples=500, deadline=None, derandomize=True, database=None)
+@settings(
+    max_examples=500,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],  # as a busy machine is
+)
 @given(cases())
 def test_a_random_request_is_planned_as_it_must_be(case: Case) -> None:
     """Worked out one offset at a time, and whatever the order of the request."""
