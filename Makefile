@@ -74,7 +74,7 @@ mutants: setup
 lab: setup
 	@$(RUN) benchmarks.laboratory $(ARGS)
 
-# Needs a quiet machine and about an hour; QUICK=1 shows in minutes that everything works. PEERS=all
+# Needs a quiet machine and some hours; QUICK=1 shows in minutes that everything works. PEERS=all
 # installs further tools, each into an environment of its own below .tally/peers.
 bench: setup
 	@$(RUN) benchmarks $(if $(QUICK),--quick) $(if $(filter all,$(PEERS)),--all)

@@ -1,6 +1,6 @@
 """``make bench``: Tally beside its peers, and the tables and the picture of the documentation.
 
-Runs the comparisons one after the other, in three hours. Each result replaces its table in
+Runs the comparisons one after the other, in some hours. Each result replaces its table in
 ``docs/performance.md``; at last the picture is drawn from it. With ``--quick`` few lines are
 counted in one round, which shows that everything works and nothing else: the tables are printed,
 and the page stays as it is.

@@ -75,6 +75,16 @@ def test_ordered_pieces_come_back_as_one() -> None:
                 assert len(rows) == len(found)
 
 
+def test_pieces_beyond_the_most_are_kept_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece has a part in memory, and order only saves time."""
+    monkeypatch.setattr("tally.aggregates.spool._PIECES_MAX", 3)
+    with Spool[int](memory_bytes=100, order=lambda item: item) as rows:
+        for number in reversed(range(1_000)):
+            rows.append(number)
+        assert sorted(rows) == list(range(1_000))
+        assert (len(rows), len(rows._pieces)) == (1_000, 3)
+
+
 def test_a_folder_that_is_missing_is_named_with_the_setting(tmp_path: Path) -> None:
     """Nothing was committed, and the setting chooses another folder."""
     with (

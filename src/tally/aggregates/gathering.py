@@ -1,6 +1,5 @@
 """The counts of a read, gathered from its groups and checked."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -12,10 +11,12 @@ from tally.aggregates.counts import Contribution, CountRequest, Counts, DeadLett
 from tally.aggregates.spool import Spool
 from tally.model import OffsetRange, SegmentTotals, TopicPartition
 
-_TOTALLED: Final = ("records", "malformed", "continuations", "first_offset", "last_offset")
+_TOTALLED: Final = (
+    *("records", "malformed", "continuations"),
+    *("first_offset", "last_offset", "kept_bytes"),
+)
 _RECORD_BYTES: Final = 128
 """That a malformed record takes besides its value."""
-_MALFORMED: Final = ("first_malformed", "last_malformed", "kept_bytes")
 
 
 @dataclass(slots=True)
@@ -26,15 +27,17 @@ class _Sums:
     matched: int = 0
     malformed: int = 0
     continuations: int = 0
+    kept_bytes: int = 0
     first: int | None = None
     last: int | None = None
 
     def add(self, totalled: tuple[int, ...], *, is_counted: bool) -> None:
         """Add one group: what it has of :data:`_TOTALLED`."""
-        records, malformed, continuations, first, last = totalled
+        records, malformed, continuations, first, last, kept_bytes = totalled
         self.records += records
         self.malformed += malformed
         self.continuations += continuations
+        self.kept_bytes += kept_bytes
         if is_counted:
             self.matched += records
         if self.first is None or first < self.first:
@@ -73,7 +76,6 @@ class Gathering:
         self._parts = {(p.partition, p.from_offset): p for p in request.parts}
         self._of_parts = {part: _Sums() for part in request.parts}
         self._malformed: dict[TopicPartition, OffsetRange] = {}
-        self._kept_bytes: Counter[TopicPartition] = Counter()
         self._series = SeriesLimit(request.pipeline, request.rows_before)
 
     def add(self, names: Sequence[str], groups: Iterable[Sequence[Any]]) -> None:
@@ -94,7 +96,7 @@ class Gathering:
 
         place_of, totalled_of = values_of("topic", "partition"), values_of(*_TOTALLED)
         minute_at, malformed_at = names.index("minute"), names.index("malformed")
-        malformed_of = values_of(*_MALFORMED)
+        malformed_of = values_of("first_malformed", "last_malformed")
         sums_of = values_of("records", *(measure.name for measure in self._aggregate.measures))
         labels_of = values_of(*self._aggregate.label_columns)
         times_of = values_of("first_s", "last_s") if self._aggregate.labels else None
@@ -153,15 +155,10 @@ class Gathering:
     @property
     def malformed_bytes(self) -> int:
         """Bytes that the malformed records of :attr:`Gathering.malformed` take, about."""
-        return sum(
-            self._kept_bytes[r.partition] + _RECORD_BYTES * self._sums[r.partition].malformed
-            for r in self.malformed
-        )
+        sums = [self._sums[r.partition] for r in self.malformed]
+        return sum(s.kept_bytes + _RECORD_BYTES * s.malformed for s in sums)
 
-    def _add_malformed(
-        self, partition: TopicPartition, first: int, last: int, kept_bytes: int
-    ) -> None:
-        self._kept_bytes[partition] += kept_bytes
+    def _add_malformed(self, partition: TopicPartition, first: int, last: int) -> None:
         if so_far := self._malformed.get(partition):
             first, last = min(first, so_far.from_offset), max(last, so_far.until_offset - 1)
         self._malformed[partition] = OffsetRange(

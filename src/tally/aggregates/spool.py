@@ -56,9 +56,9 @@ class Spool(Generic[T]):
             prefix="tally-spool-",
             dir=None if folder is None else str(folder),
         )
-        self._pieces: list[tuple[int, int]] = []
-        """Of each that is closed where it begins in the file, and its chunks."""
-        self._begins = self._chunks = self._length = 0
+        self._pieces = [[0, 0]]
+        """Where each begins in the file, and its chunks."""
+        self._length = 0
         self._before: Any = None
         self._last: list[Any] = []
         """The items after the last chunk."""
@@ -74,8 +74,7 @@ class Spool(Generic[T]):
             is_piece = self._before is not None and now < self._before
             if is_piece and len(self._pieces) < _PIECES_MAX:
                 self._dump()
-                self._pieces.append((self._begins, self._chunks))
-                self._begins, self._chunks = self._file.tell(), 0
+                self._pieces.append([self._file.tell(), 0])
             self._before = now
         self._last.append(item)
         self._length += 1
@@ -87,7 +86,7 @@ class Spool(Generic[T]):
             pickle.dump(self._last, self._file, protocol=pickle.HIGHEST_PROTOCOL)
         except OSError as error:
             raise self._unwritable(error) from error
-        self._chunks += 1
+        self._pieces[-1][1] += 1
         self._last = []
 
     def __iter__(self) -> Iterator[T]:
@@ -96,8 +95,8 @@ class Spool(Generic[T]):
         Raises:
             UnwritableError: As :meth:`Spool.append`; the last chunk may be in a buffer.
         """
-        pieces: list[Iterator[T]] = [self._piece(*piece) for piece in self._pieces]
-        pieces.append(chain(self._piece(self._begins, self._chunks), self._made(self._last)))
+        *pieces, last = [self._piece(*piece) for piece in self._pieces]
+        pieces.append(chain(last, self._made(self._last)))
         return pieces[0] if self._order is None else merge(*pieces, key=self._order)
 
     def _piece(self, begins: int, chunks: int) -> Iterator[T]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tally.groups import in_groups
 from tally.ledger.records import SegmentRecord
 from tally.model import KafkaSnapshot, OffsetRange, TopicPartition
 from tally.planning.serving import why_not_served
@@ -104,26 +105,17 @@ def rounds(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
         waiting.setdefault(chunk.range.partition, []).append(chunk)
     while waiting:
         first = [queue.pop(0) for queue in waiting.values()]
-        yield from in_groups(first, SEGMENTS_PER_ROUND)
+        yield from comparable_at_once(first, SEGMENTS_PER_ROUND)
         waiting = {partition: queue for partition, queue in waiting.items() if queue}
 
 
-def in_groups(chunks: Sequence[Chunk], segments_max: int) -> Iterator[list[Chunk]]:
+def comparable_at_once(chunks: Sequence[Chunk], segments_max: int) -> Iterator[list[Chunk]]:
     """Chunks in groups of at most so many segments, and of dead letters that are compared at once.
 
     A larger one is a group by itself.
     """
-    group: list[Chunk] = []
-    segments = letters = 0
-    for chunk in chunks:
-        segments += len(chunk.segments)
-        letters += chunk.letters
-        if group and (segments > segments_max or letters > LETTERS_PER_RANGE):
-            yield group
-            group, segments, letters = [], len(chunk.segments), chunk.letters
-        group.append(chunk)
-    if group:
-        yield group
+    for some in in_groups(chunks, lambda chunk: len(chunk.segments), segments_max):
+        yield from in_groups(some, lambda chunk: chunk.letters, LETTERS_PER_RANGE)
 
 
 def why_not_held(segment: SegmentRecord, kafka: KafkaSnapshot) -> str | None:

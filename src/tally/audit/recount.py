@@ -19,7 +19,7 @@ from tally.audit.chunks import (
     LETTERS_PER_RANGE,
     SEGMENTS_PER_RANGE,
     Chunk,
-    in_groups,
+    comparable_at_once,
     join_segments,
     rounds,
     why_not_held,
@@ -201,7 +201,7 @@ class _Recounting:
             if left:
                 self.count(reader, left)
             return
-        for some in in_groups(self._still_held(chunks), SEGMENTS_PER_RANGE):
+        for some in comparable_at_once(self._still_held(chunks), SEGMENTS_PER_RANGE):
             live, contributed = self._contributed(some)
             for chunk in some:
                 self._compare_chunk(chunk, held, live, contributed)

@@ -127,8 +127,7 @@ def batch_outcome(ctx: Context, batch_ids: Sequence[int]) -> BatchOutcome:
         if not standing:
             raise next(iter(abandoned.values()))
         # Each may be of another try.
-        behind = {n for one in batch_ids for n in caught_up_behind(tx, one)}
-        later = sorted(behind - {*batch_ids, *standing})
+        later = sorted({*caught_up_behind(tx, batch_ids)} - {*batch_ids, *standing})
         records = [batch_record(tx, number) for number in (*standing, *later)]
         segments = [s for r in records for s in segments_of(tx, r.batch_id)]
     return BatchOutcome(

@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from tally.config.servers import KafkaSettings
 from tally.errors import ReadError
+from tally.groups import in_groups
 from tally.kafka import errors
 from tally.kafka.requests import SILENT, client_options
 from tally.lines.reading import Record, at_micros
@@ -123,26 +124,13 @@ def whole_ranges(
     """
     options = {**_options(settings, read_committed), **_TOGETHER}
     with _consumer(settings, options, "read small ranges") as consumer:
-        for some in _some_at_a_time(ranges):
+        for some in in_groups(ranges, lambda r: r.offsets, _TOGETHER_OFFSETS):
             until = time.monotonic() + settings.request_timeout_s
             whole = _whole(consumer, some, until)
             is_late = time.monotonic() >= until
             yield whole
             if is_late:
                 return
-
-
-def _some_at_a_time(ranges: Sequence[OffsetRange]) -> Iterator[list[OffsetRange]]:
-    some: list[OffsetRange] = []
-    offsets = 0
-    for one in ranges:
-        if some and offsets + one.offsets > _TOGETHER_OFFSETS:
-            yield some
-            some, offsets = [], 0
-        some.append(one)
-        offsets += one.offsets
-    if some:
-        yield some
 
 
 def _whole(

@@ -209,15 +209,15 @@ def batch_record(tx: Transaction, batch_id: int) -> BatchRecord:
     raise unknown_batch(batch_id)
 
 
-def caught_up_behind(tx: Transaction, batch_id: int) -> list[int]:
-    """The committed ingest batches after a batch that were planned for the same run of Airflow."""
+def caught_up_behind(tx: Transaction, batch_ids: Sequence[int]) -> list[int]:
+    """The committed ingest batches after one of some that were planned for its run of Airflow."""
     return tx.scalars(
-        "select b.batch_id from batch a join batch b on b.pipeline = a.pipeline"
+        "select distinct b.batch_id from batch a join batch b on b.pipeline = a.pipeline"
         " and b.batch_id > a.batch_id and b.run_id = a.run_id"
         " and cast(b.run_id as binary) = cast(a.run_id as binary) and b.kind = 'ingest'"
-        " and b.state = 'committed' where a.batch_id = %s and a.kind = 'ingest'"
+        " and b.state = 'committed' where a.batch_id in %s and a.kind = 'ingest'"
         " order by b.batch_id",
-        (batch_id,),
+        (list(batch_ids),),
     )
 
 

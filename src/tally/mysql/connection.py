@@ -21,6 +21,7 @@ from pymysql.converters import conversions, escape_string
 from pymysql.cursors import DictCursor
 
 from tally.config.servers import MySQLSettings, key_of, trusting
+from tally.groups import in_groups
 from tally.mysql.errors import our_errors
 
 Connection: TypeAlias = "pymysql.Connection[Any]"  # generic for the type checker alone
@@ -143,24 +144,15 @@ def rows_for(connection: Connection) -> Callable[[Iterable[Sequence[Any]]], Iter
         return map(write, values)
 
     def rows(of: Iterable[Sequence[Any]]) -> Iterator[str]:
-        for some in _some_at_a_time(of):
+        for some in in_groups(of, _value_bytes, _BYTES_AT_ONCE, count=_ROWS_AT_ONCE):
             columns = map(column, zip(*some, strict=True))
             yield from map("({})".format, map(",".join, zip(*columns, strict=True)))
 
     return rows
 
 
-def _some_at_a_time(rows: Iterable[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
-    some: list[Sequence[Any]] = []
-    size = 0
-    for row in rows:
-        some.append(row)
-        size += sum([len(value) for value in row if type(value) in (bytes, bytearray)])
-        if len(some) == _ROWS_AT_ONCE or size > _BYTES_AT_ONCE:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
+def _value_bytes(row: Sequence[Any]) -> int:
+    return sum([len(value) for value in row if type(value) in (bytes, bytearray)])
 
 
 def connect_to_read(settings: MySQLSettings) -> Connection:

@@ -14,6 +14,7 @@ from pymysql.cursors import DictCursor, SSDictCursor
 from tally.clock import Clock
 from tally.config.servers import MySQLSettings
 from tally.errors import MySQLUnavailableError, OutcomeUnknownError, TransactionRetryError
+from tally.groups import in_groups
 from tally.mysql.connection import Connection, connect, rows_for
 from tally.mysql.errors import CommitUnansweredError, our_errors, translate
 
@@ -64,28 +65,16 @@ class Transaction:
             statement: With one ``%s``, behind ``values``, for all rows.
             rows: Of as many values each.
         """
-        inserted = 0
-        statements = self._statements(statement, rows)
-        one = next(statements, None)
+        written = rows_for(self._connection)(rows)
+        groups = in_groups(written, _utf8_bytes, BYTES_PER_INSERT)
+        statements = (statement % ",".join(group) for group in groups)
+        one, inserted = next(statements, None), 0
         with ThreadPoolExecutor(1) as executor:  # nobody else uses the connection meanwhile
             while one is not None:
                 sent = executor.submit(self._insert, one)
                 one = next(statements, None)
                 inserted += sent.result()
         return inserted
-
-    def _statements(self, statement: str, rows: Iterable[Parameters]) -> Iterator[str]:
-        values: list[str] = []
-        size = 0
-        for one in rows_for(self._connection)(rows):
-            n_bytes = len(one) if one.isascii() else len(one.encode(errors="surrogatepass"))
-            if values and size + n_bytes > BYTES_PER_INSERT:
-                yield statement % ",".join(values)
-                values, size = [], 0
-            values.append(one)
-            size += n_bytes
-        if values:
-            yield statement % ",".join(values)
 
     def _insert(self, statement: str) -> int:
         with self._cursor(statement) as cursor:
@@ -326,6 +315,10 @@ class Database:
                 if self.clock.monotonic() > deadline:
                     raise
                 self.clock.sleep(_SHORT_WAIT_S)
+
+
+def _utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
 def _commit(connection: Connection) -> None:

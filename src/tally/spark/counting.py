@@ -147,7 +147,8 @@ class SparkReader:
         """
         line_sets = {}
         ranges = [r.ranges[0] for r in requests]
-        watching = watched(self.session, sum(r.offsets for r in ranges), self.on_read)
+        total = sum(r.offsets for r in ranges)
+        watching = watched(self.session, self.on_read, 0, total, total)
         with self._reading(requests[0].pipeline, ranges), watching:
             if open_set is not None:
                 keep = KeepWork(requests=requests, open_set=open_set)
@@ -177,20 +178,12 @@ class SparkReader:
     ) -> Counts:
         """Read, count and check; the spools are filled."""
         gathering = Gathering(request, contributions)
-        done, told, total = 0, 0, sum(r.offsets for r in request.ranges)
-
-        def tell(read: int, _: int = 0) -> None:
-            nonlocal told
-            if self.on_read is not None and done + read > told:
-                told = done + read
-                self.on_read(told, total)
-
+        done, total = 0, sum(r.offsets for r in request.ranges)
         for records, ranges in self._frames(request.pipeline, request.ranges):
-            offsets = sum(r.offsets for r in ranges)
-            with watched(self.session, offsets, self.on_read and tell):
+            until = done + sum(r.offsets for r in ranges)
+            with watched(self.session, self.on_read, done, until, total):
                 self._gather(request, gathering, records, ranges)
-            done += offsets
-            tell(0)
+            done = until
         counts = gathering.counts(dead_letters)
         if gathering.malformed:
             self._collect_dead_letters(request, gathering, counts.totals, dead_letters)

@@ -63,7 +63,7 @@ class Grouping:
         """The columns of :meth:`Grouping.counts`, in order."""
         topic = () if self.topic is None else ("topic",)
         sums = (s.name for s in self.aggregate.sums_of_groups)
-        return (*self.places, "minute", *self.aggregate.label_columns, *sums, *topic)
+        return (*self._minute_keys, *sums, *topic)
 
     def counts(self, records: DataFrame, *, is_small: bool = False) -> DataFrame:
         """The sums of the records by partition, counted minute and labels.
@@ -78,9 +78,8 @@ class Grouping:
         line = read_line(self.pipeline, self.topic, each=self.each)
         by_key = self._by_key(self._keyed(records, line))
         groups = self._groups(by_key.coalesce(1) if is_small else by_key, line)
-        keys = (*self.places, "minute", *self.aggregate.label_columns)
-        by_minute = groups.groupBy(*keys).agg(*_added(self.aggregate.sums_of_groups))
-        by_minute = by_minute.sortWithinPartitions(*keys)
+        by_minute = groups.groupBy(*self._minute_keys).agg(*_added(self.aggregate.sums_of_groups))
+        by_minute = by_minute.sortWithinPartitions(*self._minute_keys)
         return by_minute if self.topic is None else by_minute.withColumn("topic", self._topic())
 
     def counts_in_tasks(
@@ -223,6 +222,10 @@ class Grouping:
         # Spark would hash a constant, too, for each record.
         continues = ("continues",) if self.pipeline.leaves_continuations else ()
         return (*self.places, "key", "is_counted", *continues, *self.aggregate.label_columns)
+
+    @property
+    def _minute_keys(self) -> tuple[str, ...]:
+        return (*self.places, "minute", *self.aggregate.label_columns)
 
     def _groups(self, by_key: DataFrame, line: Line) -> DataFrame:
         """The groups of a key with their minute, in the columns that are added up next."""

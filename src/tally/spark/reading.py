@@ -204,30 +204,35 @@ def read_errors(ranges: Sequence[OffsetRange]) -> Iterator[None]:
 
 
 @contextmanager
-def watched(session: SparkSession, offsets: int, on_read: OnRead | None) -> Iterator[None]:
+def watched(
+    session: SparkSession, on_read: OnRead | None, done: int, until: int, total: int
+) -> Iterator[None]:
     """Report from another thread how far the read of the block is.
 
     Spark knows which of its tasks are done; each counts as an equal share of the offsets.
 
     Args:
         session: Works in the block for one read alone.
-        offsets: All that is read.
         on_read: Called while the number grows; None watches nothing.
+        done: Offsets that were read before the block.
+        until: And once it has ended.
+        total: All that is read.
     """
     if on_read is None:
         yield
         return
-    furthest = 0
+    furthest = done
 
-    def tell(done: int, tasks: int) -> None:
+    def tell(share: int, of: int) -> None:
         nonlocal furthest
-        read = min(offsets, offsets * done // max(1, tasks))
+        read = min(until, done + (until - done) * share // max(1, of))
         if read > furthest:  # what is read a second time is not counted twice
             furthest = read
-            on_read(read, offsets)
+            on_read(read, total)
 
     with (_reported if is_remote(session) else _polled)(session, tell):
         yield
+    tell(1, 1)
 
 
 @contextmanager
