@@ -75,9 +75,10 @@ lab: setup
 	@$(RUN) benchmarks.laboratory $(ARGS)
 
 # Needs a quiet machine and some hours; QUICK=1 shows in minutes that everything works. PEERS=all
-# installs further tools, each into an environment of its own below .tally/peers.
+# installs further tools, each into an environment of its own below .tally/peers; ARGS names some of
+# the comparisons.
 bench: setup
-	@$(RUN) benchmarks $(if $(QUICK),--quick) $(if $(filter all,$(PEERS)),--all)
+	@$(RUN) benchmarks $(if $(QUICK),--quick) $(if $(filter all,$(PEERS)),--all) $(ARGS)
 
 lint: setup
 	$(RUN) ruff check

@@ -1,9 +1,9 @@
 """``make bench``: Tally beside its peers, and the tables and the picture of the documentation.
 
-Runs the comparisons one after the other, in some hours. Each result replaces its table in
-``docs/performance.md``; at last the picture is drawn from it. With ``--quick`` few lines are
-counted in one round, which shows that everything works and nothing else: the tables are printed,
-and the page stays as it is.
+Runs the comparisons one after the other, in some hours, or those that are named. Each result
+replaces its table in ``docs/performance.md``; at last the picture is drawn from it. With
+``--quick`` few lines are counted in one round, which shows that everything works and nothing else:
+the tables are printed, and the page stays as it is.
 With ``--all`` the backlog is counted by tools too that are installed for it.
 """
 
@@ -12,6 +12,7 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -36,33 +37,49 @@ from benchmarks.picture import BACKLOG, SVG, picture
 QUICK_LINES = 200_000
 
 
+MEASURES: dict[str, Callable[..., Iterator[Table]]] = {
+    "backlog": backlog.measure,
+    "small-batch": small_batch.measure,
+    "scaling": scaling.measure,
+    "wide": wide.measure,
+    "deliveries": deliveries.measure,
+    "outputs": outputs.measure,
+    "minutes": airflow_minutes.measure,
+    "memory": server_memory.measure,
+}
+QUICK: dict[str, dict[str, Any]] = {
+    "backlog": {"lines": QUICK_LINES, "rounds": 1},
+    "small-batch": {"rounds": 1},
+    "scaling": {"lines": QUICK_LINES, "largest": 2 * QUICK_LINES, "rounds": 1},
+    "wide": {"partitions": (100,), "rounds": 1},
+    "deliveries": {"lines": QUICK_LINES, "rounds": 1},
+    "outputs": {"outputs": QUICK_LINES},
+    "minutes": {"minutes": 2},
+    "memory": {"batches": 40},
+}
+"""Arguments by which a comparison takes little time."""
+
+
 def main() -> int:
     """Run the comparisons."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few lines, one round; only printed")
     parser.add_argument("--all", action="store_true", help="with tools that are installed for it")
+    parser.add_argument("named", nargs="*", help=f"of {', '.join(MEASURES)}; all when none is")
     asked = parser.parse_args()
-    quick = asked.quick
-
-    def few(**options: Any) -> Any:
-        """Options that show quickly that everything works."""
-        return options if quick else {}
-
-    for table in chain(
-        [_machine()],
-        backlog.measure(**few(lines=QUICK_LINES, rounds=1), peers=asked.all),
-        small_batch.measure(**few(rounds=1)),
-        scaling.measure(**few(lines=QUICK_LINES, largest=2 * QUICK_LINES, rounds=1)),
-        wide.measure(**few(partitions=(100,), rounds=1)),
-        deliveries.measure(**few(lines=QUICK_LINES, rounds=1)),
-        outputs.measure(**few(outputs=QUICK_LINES)),
-        airflow_minutes.measure(**few(minutes=2)),
-        server_memory.measure(**few(batches=40)),
-    ):
+    if unknown := set(asked.named) - set(MEASURES):
+        parser.error(f"no comparison: {', '.join(sorted(unknown))}")
+    tables: Iterable[Table] = [_machine()]
+    for name in asked.named or MEASURES:
+        options = dict(QUICK[name]) if asked.quick else {}
+        if name == "backlog":
+            options["peers"] = asked.all
+        tables = chain(tables, MEASURES[name](**options))
+    for table in tables:
         say(f"\n{table}\n")
-        if not quick:
+        if not asked.quick:
             page.put(table)
-    if not quick:
+    if not asked.quick:
         SVG.write_text(picture(page.get(BACKLOG)), encoding="utf-8")
     return 0
 

@@ -1,6 +1,6 @@
 """What each delivery costs: the same lines, counted and committed in turns, in one run.
 
-Usage: ``.tally/venv/bin/python -m benchmarks.deliveries [--lines 10000000] [--rounds 5]``
+Usage: ``.tally/venv/bin/python -m benchmarks.deliveries [--lines 10000000] [--rounds 3]``
 
 Each delivery counts all lines of a topic in each round, into a pipeline that has counted nothing
 yet, in one warm session. What it has counted must be what was written, or it ends with exit code 1.
@@ -17,7 +17,7 @@ from tally.spark.session import spark_session
 DELIVERIES = ("batch", "partition", "rows", "procedure", "files")
 
 
-def measure(lines: int = 10_000_000, rounds: int = 5) -> Iterator[Table]:
+def measure(lines: int = 10_000_000, rounds: int = 3) -> Iterator[Table]:
     """Run the comparison.
 
     Raises:

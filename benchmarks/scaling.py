@@ -1,6 +1,6 @@
 """How time and memory of a backlog grow: lines, partitions, cores, line formats, labels.
 
-Usage: ``.tally/venv/bin/python -m benchmarks.scaling [--lines 10000000] [--rounds 5]
+Usage: ``.tally/venv/bin/python -m benchmarks.scaling [--lines 10000000] [--rounds 3]
 [--largest 50000000]``
 
 Counts topics of a stack of its own, each variant by pipelines of its own, from plan to commit.
@@ -98,7 +98,7 @@ def variants(lines: int, largest: int) -> dict[str, Variant]:
     return found
 
 
-def measure(lines: int = 10_000_000, rounds: int = 5, largest: int = 50_000_000) -> Iterator[Table]:
+def measure(lines: int = 10_000_000, rounds: int = 3, largest: int = 50_000_000) -> Iterator[Table]:
     """Run the comparison.
 
     Raises:
