@@ -27,6 +27,8 @@ from tests.world import World
 pytestmark = [pytest.mark.stack, pytest.mark.spark]
 
 LOGS = PROJECT / "tests" / "logs"
+LARGE = 1_001
+"""More offsets than librdkafka reads of a partition."""
 
 
 @pytest.fixture
@@ -250,12 +252,17 @@ def test_a_pipelines_own_rules_are_tried(tally: Call, world: World) -> None:
 def broker(
     stack: Stack, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[SaslBroker]:
-    """It has the world's topic, of three lines, and Tally logs in as it should."""
+    """It has the world's topic, and Tally logs in as it should.
+
+    Many lines are in one partition, which Spark reads, and three in the other, which librdkafka
+    does.
+    """
     with sasl_broker(stack, tmp_path) as broker:
         monkeypatch.setenv("TALLY_KAFKA__BOOTSTRAP_SERVERS", broker.open_address)
         there = world.through()  # with clients of its own
         there.create_topic(2)
-        there.produce([LINE] * 3)
+        there.produce([LINE] * LARGE, 0)
+        there.produce([LINE] * 3, 1)
         broker.allow_to_read(world.topic)
         for key, value in {
             "BOOTSTRAP_SERVERS": broker.address,
@@ -279,10 +286,12 @@ def test_both_clients_log_in_and_a_refused_login_says_where_user_and_password_co
     nowhere.
     """
     tally("run").ends(0)
-    assert sum(world.counts().values()) == 3
+    assert sum(world.counts().values()) == LARGE + 3
     tally("audit", "--recount").ends(0)
     tally("status", "--check").ends(0)
-    assert len(tally("lines", LINE[:16], "--json").ends(0).document["lines"]) == 3
+    of_small = f"{world.topic}/1"
+    told = tally("lines", LINE[:16], "--partition", of_small, "--json").ends(0).document
+    assert len(told["lines"]) == 3
     monkeypatch.setenv("TALLY_KAFKA__SASL_PASSWORD", "a wrong one")
     monkeypatch.setenv("TALLY_KAFKA__REQUEST_TIMEOUT_S", "250")
     began = time.monotonic()
