@@ -37,27 +37,20 @@ from benchmarks.picture import BACKLOG, SVG, picture
 QUICK_LINES = 200_000
 
 
-MEASURES: dict[str, Callable[..., Iterator[Table]]] = {
-    "backlog": backlog.measure,
-    "small-batch": small_batch.measure,
-    "scaling": scaling.measure,
-    "wide": wide.measure,
-    "deliveries": deliveries.measure,
-    "outputs": outputs.measure,
-    "minutes": airflow_minutes.measure,
-    "memory": server_memory.measure,
+COMPARISONS: dict[str, tuple[Callable[..., Iterator[Table]], dict[str, Any]]] = {
+    "backlog": (backlog.measure, {"lines": QUICK_LINES, "rounds": 1}),
+    "small-batch": (small_batch.measure, {"rounds": 1}),
+    "scaling": (
+        scaling.measure,
+        {"lines": QUICK_LINES, "largest": 2 * QUICK_LINES, "rounds": 1},
+    ),
+    "wide": (wide.measure, {"partitions": (100,), "rounds": 1}),
+    "deliveries": (deliveries.measure, {"lines": QUICK_LINES, "rounds": 1}),
+    "outputs": (outputs.measure, {"outputs": QUICK_LINES}),
+    "minutes": (airflow_minutes.measure, {"minutes": 2}),
+    "memory": (server_memory.measure, {"batches": 40}),
 }
-QUICK: dict[str, dict[str, Any]] = {
-    "backlog": {"lines": QUICK_LINES, "rounds": 1},
-    "small-batch": {"rounds": 1},
-    "scaling": {"lines": QUICK_LINES, "largest": 2 * QUICK_LINES, "rounds": 1},
-    "wide": {"partitions": (100,), "rounds": 1},
-    "deliveries": {"lines": QUICK_LINES, "rounds": 1},
-    "outputs": {"outputs": QUICK_LINES},
-    "minutes": {"minutes": 2},
-    "memory": {"batches": 40},
-}
-"""Arguments by which a comparison takes little time."""
+"""Each with arguments by which it takes little time."""
 
 
 def main() -> int:
@@ -65,16 +58,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few lines, one round; only printed")
     parser.add_argument("--all", action="store_true", help="with tools that are installed for it")
-    parser.add_argument("named", nargs="*", help=f"of {', '.join(MEASURES)}; all when none is")
+    parser.add_argument("named", nargs="*", help=f"of {', '.join(COMPARISONS)}; all when none is")
     asked = parser.parse_args()
-    if unknown := set(asked.named) - set(MEASURES):
+    if unknown := set(asked.named) - set(COMPARISONS):
         parser.error(f"no comparison: {', '.join(sorted(unknown))}")
-    tables: Iterable[Table] = [_machine()]
-    for name in asked.named or MEASURES:
-        options = dict(QUICK[name]) if asked.quick else {}
-        if name == "backlog":
-            options["peers"] = asked.all
-        tables = chain(tables, MEASURES[name](**options))
+    # The page names one machine, that of all tables.
+    tables: Iterable[Table] = [] if asked.named else [_machine()]
+    for name in asked.named or COMPARISONS:
+        measure, little = COMPARISONS[name]
+        options = {"peers": asked.all} if name == "backlog" else {}
+        tables = chain(tables, measure(**options, **(little if asked.quick else {})))
     for table in tables:
         say(f"\n{table}\n")
         if not asked.quick:

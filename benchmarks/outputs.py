@@ -52,8 +52,9 @@ def measure(outputs: int = 10_000_000) -> Iterator[Table]:
     with serving(pipelines, dict.fromkeys(topics.values(), PARTITIONS), parts) as servers:
         for size, topic in topics.items():
             write_lines(servers, size, topic=topic)
-            for name in [name for name, both in sizes.items() if size in both]:
-                found[name].append(count_alone(servers, [f"{name}{size}"], size))
+            for name, both in sizes.items():
+                if size in both:
+                    found[name].append(count_alone(servers, [f"{name}{size}"], size))
     yield Table(
         name="outputs",
         headers=[
