@@ -27,13 +27,14 @@ MYSQLS_GREETING: Final = len(_GREETING).to_bytes(3, "little") + b"\0" + _GREETIN
 """The first packet of the connection."""
 
 
-def certificate(folder: Path, *, name: str = HOST, days: int = 1) -> Path:
+def certificate(folder: Path, *, name: str = HOST, days: int = 1, password: str = "") -> Path:
     """A PEM file with a certificate that signs itself, and its key.
 
     Args:
         folder: Where the file goes.
         name: The host's name or address.
         days: Until when it is valid, from now; it began two days ago.
+        password: By which the key is encrypted; '' when it is not.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -55,7 +56,9 @@ def certificate(folder: Path, *, name: str = HOST, days: int = 1) -> Path:
         + key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
+            serialization.BestAvailableEncryption(password.encode())
+            if password
+            else serialization.NoEncryption(),
         )
     )
     return file

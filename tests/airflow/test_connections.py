@@ -73,7 +73,7 @@ def test_kafkas_connection_has_address_and_login(config: Path, define: Any) -> N
 @pytest.mark.parametrize(
     ("name", "fields", "said"),
     [
-        ("mysql", {"extra": {"ssl_cert": "x"}}, r"mysql\.ssl_cert"),
+        ("mysql", {"extra": {"ssl_crl": "x"}}, r"mysql\.ssl_crl"),
         ("kafka", {"login": "u"}, "has a login"),
     ],
 )

@@ -173,7 +173,9 @@ def test_the_doctor_finds_a_compacted_topic_and_a_user_of_the_console_who_may_wr
     assert checks[f"kafka.topic.{topic}"]["health"] == "ok"
     rights = checks["console.rights"]
     assert rights["health"] == "fail"
-    assert rights["next_step"] == "check console.user, its password and its grants"
+    assert rights["next_step"] == (
+        "check console.user, its password, its grants, and mysql.ssl_cert if it is to have one"
+    )
     # Also where another server does not answer.
     for key, value in {"HOST": "127.0.0.1", "PORT": "1", "USER": "any", "DATABASE": "kept"}.items():
         monkeypatch.setenv(f"TALLY_RESULTS__{key}", value)

@@ -1,11 +1,9 @@
-"""Commands whose point is Spark: `tally format try`, and a Kafka that asks for a password."""
+"""Commands whose point is Spark: `tally format try`."""
 
 import json
 import os
 import subprocess
-import time
 import tomllib
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -18,17 +16,13 @@ from tally.config.settings import Settings
 from tally.context import spark_reader
 from tally.lines.parsing import parse_line_format
 from tally.set_up.format_trial import SAMPLE_BYTES
-from tally_local.stack.stack import Stack
 from tests.cli.conftest import LINE, Call
-from tests.sasl_broker import SaslBroker, sasl_broker
 from tests.servers import PROJECT, TALLY
 from tests.world import World
 
 pytestmark = [pytest.mark.stack, pytest.mark.spark]
 
 LOGS = PROJECT / "tests" / "logs"
-LARGE = 1_001
-"""More offsets than librdkafka reads of a partition."""
 
 
 @pytest.fixture
@@ -243,63 +237,3 @@ def test_a_pipelines_own_rules_are_tried(tally: Call, world: World) -> None:
     assert (trial["understood"], list(trial["malformed"].values())) == (1, [1])
     pipeline = configured(trial["toml"])
     assert (pipeline.line_format, pipeline.time_zone) == (table, "Asia/Tokyo")
-
-
-# --- a Kafka that asks for a user and a password
-
-
-@pytest.fixture
-def broker(
-    stack: Stack, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[SaslBroker]:
-    """It has the world's topic, and Tally logs in as it should.
-
-    Many lines are in one partition, which Spark reads, and three in the other, which librdkafka
-    does.
-    """
-    with sasl_broker(stack, tmp_path) as broker:
-        monkeypatch.setenv("TALLY_KAFKA__BOOTSTRAP_SERVERS", broker.open_address)
-        there = world.through()  # with clients of its own
-        there.create_topic(2)
-        there.produce([LINE] * LARGE, 0)
-        there.produce([LINE] * 3, 1)
-        broker.allow_to_read(world.topic)
-        for key, value in {
-            "BOOTSTRAP_SERVERS": broker.address,
-            "SECURITY_PROTOCOL": "SASL_PLAINTEXT",
-            "SASL_MECHANISM": "PLAIN",
-            "SASL_USERNAME": broker.user,
-            "SASL_PASSWORD": broker.password,
-            "REQUEST_TIMEOUT_S": "10",
-        }.items():
-            monkeypatch.setenv(f"TALLY_KAFKA__{key}", value)
-        yield broker
-
-
-def test_both_clients_log_in_and_a_refused_login_says_where_user_and_password_come_from(
-    tally: Call, world: World, broker: SaslBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Planning asks for offsets with one, Spark reads with the other; a recount agrees.
-
-    The right to read the topic is enough: of consumer groups there is none.
-    It is refused at once and for good, by each command that asks Kafka; the password is shown
-    nowhere.
-    """
-    tally("run").ends(0)
-    assert sum(world.counts().values()) == LARGE + 3
-    tally("audit", "--recount").ends(0)
-    tally("status", "--check").ends(0)
-    told = tally("lines", LINE[:16], "--limit", "2000", "--json").ends(0).document
-    assert len(told["lines"]) == LARGE + 3
-    monkeypatch.setenv("TALLY_KAFKA__SASL_PASSWORD", "a wrong one")
-    monkeypatch.setenv("TALLY_KAFKA__REQUEST_TIMEOUT_S", "250")
-    began = time.monotonic()
-    for command in ("plan", "status"):
-        answer = tally(command).ends(
-            4,
-            f"Kafka ({broker.address}) could not",
-            "kafka.sasl_username comes from TALLY_KAFKA__SASL_USERNAME",
-            "kafka.sasl_password comes from TALLY_KAFKA__SASL_PASSWORD",
-        )
-        assert "a wrong one" not in answer.stdout + answer.stderr
-    assert time.monotonic() - began < 125

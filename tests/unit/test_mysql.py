@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pymysql
 import pytest
+from pydantic import SecretStr
 from pymysql.err import OperationalError
 from tests.fakes import ManualClock
 from tests.tls_listener import MYSQLS_GREETING, certificate, tls_listener
@@ -46,6 +47,38 @@ def test_authorities_that_cannot_be_read_are_named(
     for key, use in (
         ("mysql.ssl_ca", partial(connect, mysql)),
         ("kafka.ssl_ca_location", partial(Kafka(kafka).snapshot, ["a"])),
+    ):
+        with pytest.raises(errors.ConfigError, match=f"{key} = {file}: .*{said}"):
+            use()
+
+
+@pytest.mark.parametrize(
+    ("content", "password", "said"),
+    [
+        (None, None, "No such file"),
+        ("no PEM", None, "no key in PKCS#8"),
+        ("-----BEGIN PRIVATE KEY-----", None, "it is no PEM"),
+        ("encrypted", None, "its key is encrypted"),
+        ("encrypted", "another", "ssl_key_password, do not fit"),
+    ],
+)
+def test_a_certificate_that_cannot_be_shown_is_named(
+    tmp_path: Path, content: str | None, password: str | None, said: str
+) -> None:
+    """With its key, before a server is asked; a password is not asked for at the terminal."""
+    file = tmp_path / "own.pem"
+    if content == "encrypted":
+        file = certificate(tmp_path, password="right")  # noqa: S106 - for this test
+    elif content is not None:
+        file.write_text(content, encoding="utf-8")
+    secret = password and SecretStr(password)
+    mysql = MySQLSettings(tls="verified", ssl_cert=file, ssl_key_password=secret)
+    kafka = KafkaSettings(
+        security_protocol="SSL", ssl_keystore_location=file, ssl_key_password=secret
+    )
+    for key, use in (
+        ("mysql.ssl_cert", partial(connect, mysql)),
+        ("kafka.ssl_keystore_location", partial(Kafka(kafka).snapshot, ["a"])),
     ):
         with pytest.raises(errors.ConfigError, match=f"{key} = {file}: .*{said}"):
             use()
@@ -100,7 +133,11 @@ def test_each_error_of_mysql_is_of_one_class() -> None:
     assert "backup" in lacking.next_step
     for section in ("mysql", "results", "console"):
         denied = translate(OperationalError(1045, "no"), section=section)
-        assert denied.next_step == f"check {section}.user, its password and its grants"
+        theirs = "mysql" if section == "console" else section
+        assert denied.next_step == (
+            f"check {section}.user, its password, its grants, and {theirs}.ssl_cert if it is to "
+            "have one"
+        )
         assert isinstance(denied, errors.AccessDeniedError)
         assert denied.credentials == (f"{section}.user", f"{section}.password")
         denied = translate(OperationalError(1142, "no"), section=section)

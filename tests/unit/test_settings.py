@@ -248,6 +248,9 @@ NAMED_OTHERWISE = [
     (f'{HIDDEN}filter.text = ["x"]', "pattern: text", "topic, partition, key, text are not"),
     ('line_format = { patern = "x" }', "line_format.patern", "known key; did you mean pattern?"),
     ("[kafka]\nsecurity_protocol = 'SASL_SSL'", "kafka", "sasl_mechanism"),
+    ("[kafka]\nsasl_mechanism = 'OAUTHBEARER'", "kafka", "needs sasl_oauthbearer_token_endpoint_"),
+    ("[kafka]\nssl_keystore_location = 'a.pem'", "kafka", "for SSL and SASL_SSL, not PLAINTEXT"),
+    ("[mysql]\nssl_cert = 'a.pem'", "mysql", "for tls = \"verified\", not 'preferred'"),
     ("[mysql]\nlock_wait_timeout_s = 300", "mysql: lock_wait_timeout_s", "less than statement_"),
     (f"patience_s = 60\n{SLOW}", "error_log.patience_s = 60", "kafka.request_timeout_s = 60"),
     (
@@ -301,6 +304,8 @@ def test_passwords_never_show() -> None:
         ("mysql", "password"),
         ("results", "password"),
         ("kafka", "sasl_password"),
+        ("kafka", "ssl_key_password"),
+        ("mysql", "ssl_key_password"),
         ("spark", "connect_token"),
     ):
         for text in (

@@ -1,7 +1,6 @@
 """How to reach the servers, and what Spark asks of Kafka: the tables that are no pipelines."""
 
 import re
-import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -11,7 +10,6 @@ import pydantic
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from tally.config.names import check_database_name
-from tally.errors import ConfigError
 
 
 class Section(pydantic.BaseModel):
@@ -31,52 +29,51 @@ Option = Annotated[str, BeforeValidator(_option_value)]
 """A value that Kafka or Spark takes as text."""
 
 
-def trusting(authorities: Path | None, key: str) -> ssl.SSLContext:
-    """A context for TLS that checks the server's certificate and name.
-
-    Args:
-        authorities: A PEM file; None for the system's.
-        key: The key of the configuration that names it.
-
-    Raises:
-        ConfigError: The file is not there, cannot be read or holds no certificate.
-    """
-    try:
-        return ssl.create_default_context(cafile=authorities)
-    except OSError as error:  # an SSLError is one
-        raise ConfigError(
-            f"{key} = {authorities}: {error.strerror or error}",
-            next_step="name a file of certificates in PEM that this user may read",
-        ) from error
-
-
 class KafkaSettings(Section):
     """How to reach Kafka; the same values serve the planner and Spark."""
 
     bootstrap_servers: Annotated[str, Field(min_length=1)] = "127.0.0.1:9092"
     """Brokers to ask first, `host:port`, separated by commas."""
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    """How to talk to the brokers. Client certificates are not supported."""
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
-    """How to log in, with a SASL protocol."""
+    """How to talk to the brokers."""
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | None = None
+    """How to log in, with a SASL protocol; `OAUTHBEARER` by a token that the client's credentials
+    get (OpenID Connect)."""
     sasl_username: str | None = None
-    """User, with a SASL protocol."""
+    """User, with a SASL protocol; for a token the client's id."""
     sasl_password: SecretStr | None = None
-    """Password, with a SASL protocol."""
+    """Password, with a SASL protocol; for a token the client's secret."""
+    sasl_oauthbearer_token_endpoint_url: Annotated[str, Field(pattern="^https?://")] | None = None
+    """Where a token is got."""
+    sasl_oauthbearer_scope: str | None = None
+    """Scope that is asked for, where the issuer needs one."""
+    sasl_oauthbearer_extensions: dict[str, str] = {}
+    """What the brokers want to know beside the token, such as `logicalCluster`."""
     ssl_ca_location: Path | None = None
-    """PEM file with the authorities to trust; the system's when not set."""
+    """PEM file with the authorities to trust, that of the token endpoint among them; the system's
+    when not set."""
+    ssl_keystore_location: Path | None = None
+    """PEM file with the client's certificate, those that lead to its authority, and its key
+    (PKCS#8), for brokers that ask for one."""
+    ssl_key_password: SecretStr | None = None
+    """Password of that key, when it is encrypted."""
     request_timeout_s: Annotated[float, Field(gt=0, le=300)] = 10.0
     """Seconds the planner waits for an answer from Kafka, all requests for it together."""
 
     @pydantic.model_validator(mode="after")
-    def _sasl_is_whole(self) -> "KafkaSettings":
-        wanted = self.security_protocol.startswith("SASL")
+    def _is_whole(self) -> "KafkaSettings":
+        protocol = self.security_protocol
         given = [self.sasl_mechanism, self.sasl_username, self.sasl_password]
-        if wanted and None in given:
+        if protocol.startswith("SASL") and None in given:
             raise ValueError(
-                f"security_protocol {self.security_protocol} needs sasl_mechanism, "
-                "sasl_username and sasl_password"
+                f"security_protocol {protocol} needs sasl_mechanism, sasl_username and "
+                "sasl_password"
             )
+        endpoint = "sasl_oauthbearer_token_endpoint_url"
+        if (self.sasl_mechanism == "OAUTHBEARER") != (getattr(self, endpoint) is not None):
+            raise ValueError(f"sasl_mechanism OAUTHBEARER needs {endpoint}, no other one takes it")
+        if self.ssl_keystore_location is not None and not protocol.endswith("SSL"):
+            raise ValueError(f"ssl_keystore_location is for SSL and SASL_SSL, not {protocol}")
         return self
 
 
@@ -98,9 +95,14 @@ class MySQLSettings(Section):
     `-` at the beginning."""
     tls: Literal["preferred", "disabled", "verified"] = "preferred"
     """Encryption: if the server offers it, never, or always and with the server's certificate and
-    name checked. Client certificates are not supported."""
+    name checked."""
     ssl_ca: Path | None = None
     """PEM file with the authority to trust under `tls = "verified"`; the system's when not set."""
+    ssl_cert: Path | None = None
+    """PEM file with the client's certificate and its key (PKCS#8), for a server that asks for one;
+    with `tls = "verified"`."""
+    ssl_key_password: SecretStr | None = None
+    """Password of that key, when it is encrypted."""
     connect_timeout_s: Annotated[int, Field(ge=1, le=300)] = 10
     """Seconds to wait for a connection."""
     statement_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 300
@@ -120,6 +122,12 @@ class MySQLSettings(Section):
                 f"statement_timeout_s = {self.statement_timeout_s}, or the server would count as "
                 "gone while it waits for a lock"
             )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _certificate_is_shown_to_the_right_one(self) -> "MySQLSettings":
+        if self.ssl_cert is not None and self.tls != "verified":
+            raise ValueError(f'ssl_cert is for tls = "verified", not {self.tls!r}')
         return self
 
 

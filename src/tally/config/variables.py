@@ -10,14 +10,16 @@ from pydantic_settings import EnvSettingsSource
 from tally.config.names import PREFIX
 from tally.config.settings import NoJson, Settings, models_of
 from tally.formatting import closest
+from tally.logs import FORMAT_VARIABLE
 
 CONFIG_VARIABLE: Final = "TALLY_CONFIG"
 SECRETS_VARIABLE: Final = "TALLY_SECRETS_FILE"
 
 OTHER_VARIABLES: Final = frozenset(
-    {CONFIG_VARIABLE, SECRETS_VARIABLE, "TALLY_STACK_TOKEN", "TALLY_AIRFLOW_PORT"}
+    {CONFIG_VARIABLE, SECRETS_VARIABLE, FORMAT_VARIABLE, "TALLY_STACK_TOKEN", "TALLY_AIRFLOW_PORT"}
 )
-"""Read by Tally, but not settings: the configuration's path, and the local stacks' own."""
+"""Read by Tally, but not settings: the configuration's path, the log's format, and the local
+stacks' own."""
 
 OF_TESTS: Final = f"{PREFIX}TEST_"
 """Variables of the test suite start with this."""

@@ -11,7 +11,8 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-from tally.config.servers import KafkaSettings, trusting
+from tally.config.kafka_clients import tls_context
+from tally.config.servers import KafkaSettings
 from tally.errors import AccessDeniedError, KafkaUnavailableError, TallyError
 
 _LOGIN_REFUSED = (
@@ -25,6 +26,10 @@ DENIED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
 )
+
+
+NO_TOKEN: Final = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105
+"""How librdkafka begins when the issuer gives no token."""
 
 
 class MovingError(KafkaUnavailableError):
@@ -86,13 +91,24 @@ def translate(
     refusal = next((e for e in (error, connection) if e and e.code() in DENIED), None)
     if refusal is None:
         return unavailable(settings, error.str(), connection)
-    denied = AccessDeniedError(
-        f"{failed}: {refusal.str()}",
-        next_step="check kafka.sasl_username, its password and its ACLs",
-    )
+    what = f"{failed}: {refusal.str()}"
+    if NO_TOKEN in refusal.str() and '"error"' not in refusal.str():
+        return KafkaUnavailableError(
+            what,
+            next_step="check that kafka.sasl_oauthbearer_token_endpoint_url answers here, "
+            "and that kafka.ssl_ca_location has its authority, too",
+        )
+    denied = AccessDeniedError(what, next_step=_who(settings))
     if refusal.code() in _LOGIN_REFUSED:
         denied.credentials = ("kafka.sasl_username", "kafka.sasl_password")
     return denied
+
+
+def _who(settings: KafkaSettings) -> str:
+    """What to check when the brokers, or the issuer of tokens, do not let the client do it."""
+    if settings.sasl_mechanism is None and settings.ssl_keystore_location is not None:
+        return "check the ACLs of the subject of the certificate in kafka.ssl_keystore_location"
+    return "check kafka.sasl_username, its password and its ACLs"
 
 
 def unavailable(
@@ -147,9 +163,14 @@ _REMEDIES: Final = {
 """What to do about a certificate, by OpenSSL's reason for not accepting it."""
 
 
-def fault(
-    settings: KafkaSettings, operation: str, connection: KafkaError
-) -> KafkaUnavailableError | None:
+_ALERT: Final = re.compile(r"SSL alert number (\d+)")
+# RFC 8446, section 6.2; 40 is what TLS 1.2 has for a certificate that is missing.
+_HANDSHAKE_FAILURE: Final = 40
+_OF_CERTIFICATES: Final = range(_HANDSHAKE_FAILURE, 50)
+_REQUIRED: Final = 116
+
+
+def fault(settings: KafkaSettings, operation: str, connection: KafkaError) -> TallyError | None:
     """What is wrong between these settings and a broker's listener; None if nothing is found.
 
     Waiting for an answer does not help then.
@@ -162,6 +183,8 @@ def fault(
     """
     protocol = settings.security_protocol
     has_tls = protocol.endswith("SSL")
+    if refused := _certificate_refused(settings, operation, connection):
+        return refused
     if has_tls and connection.code() != KafkaError._SSL:  # noqa: SLF001 - its only name
         return None
     first = settings.bootstrap_servers.partition(",")[0].strip().rpartition("//")[2]
@@ -185,10 +208,31 @@ def fault(
     )
 
 
+def _certificate_refused(
+    settings: KafkaSettings, operation: str, connection: KafkaError
+) -> AccessDeniedError | None:
+    """The error of a broker that ends the handshake for what the client shows of itself."""
+    alert = _ALERT.search(connection.str())
+    if alert is None or int(alert[1]) not in (*_OF_CERTIFICATES, _REQUIRED):
+        return None
+    own = settings.ssl_keystore_location
+    # It may be no certificate, or nothing else in common.
+    asks = "may ask" if int(alert[1]) == _HANDSHAKE_FAILURE else "asks"
+    refused = AccessDeniedError(
+        f"Kafka ({settings.bootstrap_servers}) could not {operation}: "
+        + (f"the broker {asks} for a certificate" if own is None else f"it refuses that of {own}")
+        + f": {connection.str()}",
+        next_step="let kafka.ssl_keystore_location name a PEM file with a certificate of an "
+        "authority that the brokers trust, and its key",
+    )
+    refused.credentials = ("kafka.ssl_keystore_location",)
+    return refused
+
+
 def _context(settings: KafkaSettings) -> ssl.SSLContext:
     """What librdkafka accepts of a certificate; any one where it is to be spoken to without TLS."""
     if settings.security_protocol.endswith("SSL"):
-        context = trusting(settings.ssl_ca_location, "kafka.ssl_ca_location")
+        context = tls_context(settings)
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # librdkafka is not as strict
     else:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

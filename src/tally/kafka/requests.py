@@ -12,7 +12,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tally.clock import Clock
-from tally.config.servers import KafkaSettings, trusting
+from tally.config.kafka_clients import librdkafka_options
+from tally.config.servers import KafkaSettings
 from tally.errors import KafkaUnavailableError, TallyError
 from tally.kafka import errors
 
@@ -71,24 +72,12 @@ def client_options(settings: KafkaSettings) -> dict[str, Any]:
     """The settings as librdkafka's configuration, secrets included.
 
     Raises:
-        ConfigError: The authorities to trust cannot be read.
+        ConfigError: A file that they name cannot be read, or has not what it should.
     """
-    options: dict[str, Any] = {
-        "bootstrap.servers": settings.bootstrap_servers,
-        "security.protocol": settings.security_protocol.lower(),
+    return librdkafka_options(settings) | {
         "socket.timeout.ms": int(settings.request_timeout_s * 1000),
         "allow.auto.create.topics": False,
     }
-    if settings.sasl_mechanism is not None and settings.sasl_password is not None:
-        options |= {
-            "sasl.mechanism": settings.sasl_mechanism,
-            "sasl.username": settings.sasl_username,
-            "sasl.password": settings.sasl_password.get_secret_value(),
-        }
-    if settings.ssl_ca_location is not None:
-        trusting(settings.ssl_ca_location, "kafka.ssl_ca_location")  # says why not
-        options["ssl.ca.location"] = str(settings.ssl_ca_location)
-    return options
 
 
 def _open_client(options: dict[str, Any]) -> AdminClient:
@@ -111,6 +100,7 @@ class Requests:
     clock: Clock = field(default_factory=Clock)
     """Measures the timeout."""
     _connections: _ConnectionError = field(default_factory=_ConnectionError, init=False)
+    _has_asked: bool = field(default=False, init=False)
 
     @cached_property
     def _client(self) -> AdminClient:
@@ -167,8 +157,10 @@ class Requests:
             KafkaUnavailableError: No answer, or no time left to ask.
             AccessDeniedError: The brokers refused the credentials or the operation.
         """
-        self._poll()
-        self._connections.forget()
+        if self._has_asked:  # a client that gets no token says so before its first request
+            self._poll()
+            self._connections.forget()
+        self._has_asked = True
         left_s = deadline - self.clock.monotonic()
         if left_s <= 0:
             raise self._unavailable("no time was left for a request")
@@ -198,7 +190,7 @@ class Requests:
     def _hopeless(self, operation: str, deadline: float) -> TallyError | None:
         """Why no broker will ever answer; None while one may."""
         connection, seen = self._poll(), self._connections
-        if connection is None or not seen.all_down:
+        if connection is None or not (seen.all_down or errors.NO_TOKEN in connection.str()):
             return None
         now = self.clock.monotonic()
         if connection.code() in errors.DENIED:

@@ -20,7 +20,8 @@ from pymysql.constants import SERVER_STATUS
 from pymysql.converters import conversions, escape_string
 from pymysql.cursors import DictCursor
 
-from tally.config.servers import MySQLSettings, key_of, trusting
+from tally.config.certificates import showing, trusting
+from tally.config.servers import MySQLSettings, key_of
 from tally.groups import in_groups
 from tally.mysql.errors import our_errors
 
@@ -205,7 +206,11 @@ def _trusts_any_server() -> ssl.SSLContext:
 def _tls_options(settings: MySQLSettings) -> dict[str, Any]:
     if settings.tls == "verified":
         # PyMySQL's own context does not check the host name when no CA is given.
-        return {"ssl": trusting(settings.ssl_ca, key_of(settings.section, "ssl_ca"))}
+        context = trusting(settings.ssl_ca, key_of(settings.section, "ssl_ca"))
+        if settings.ssl_cert is not None:
+            own = key_of(settings.section, "ssl_cert")
+            showing(context, settings.ssl_cert, settings.ssl_key_password, own)
+        return {"ssl": context}
     # Without any option PyMySQL encrypts when the server offers it.
     return {"ssl_disabled": True} if settings.tls == "disabled" else {}
 

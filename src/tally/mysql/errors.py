@@ -16,13 +16,17 @@ from tally.errors import TallyError
 _KEY: Final = re.compile(r"\bmysql\.(\w+)")
 _LOGIN_REFUSED: Final = (ER.ACCESS_DENIED_ERROR, 1698)  # the latter without a password
 
+# A server that refuses the client's certificate says so by an alert, which the closed connection
+# may hide.
+_ENDED_TLS: Final = re.compile(r"SSLEOFError|ALERT_(UNKNOWN_CA|BAD_CERTIFICATE|CERTIFICATE_\w+)\]")
+
 # Our error and its next step for MySQL's error numbers; all others are StatementErrors. PyMySQL has
 # no name for those that are numbers here.
 _TRANSLATIONS: Final[Sequence[tuple[tuple[int, ...], type[TallyError], str]]] = (
     (
         (*_LOGIN_REFUSED, ER.DBACCESS_DENIED_ERROR),
         errors.AccessDeniedError,
-        "check mysql.user, its password and its grants",
+        "check mysql.user, its password, its grants, and mysql.ssl_cert if it is to have one",
     ),
     (
         (
@@ -135,6 +139,13 @@ def translate(error: Exception, where: str = "", section: str = "mysql") -> Tall
             text,
             next_step=f"let {authority} name a PEM file with the authority that signed the "
             f"certificate, and {host} a name in it, or renew it; {tls} says whether it is checked",
+        )
+    if _ENDED_TLS.search(text):
+        own = key_of(section, "ssl_cert")
+        return errors.MySQLUnavailableError(
+            text,
+            next_step=f"if the server is up, let {own} name a certificate of an authority that it "
+            "trusts",
         )
     for numbers, ours, next_step in _TRANSLATIONS:
         if number in numbers:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from tally.config.kafka_clients import java_options
 from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings, SparkSettings
 from tally.errors import JarsMissingError, SparkUnavailableError
@@ -242,29 +243,11 @@ def check_connector(session: SparkSession) -> None:
 
 def reader_options(kafka: KafkaSettings, pipeline: Pipeline) -> dict[str, str]:
     """Options of Spark's Kafka reader, without the offsets; secrets included."""
-    options = {
-        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+    return {
+        **{f"kafka.{key}": value for key, value in java_options(kafka).items()},
         "kafka.isolation.level": pipeline.isolation_level,
         "kafka.allow.auto.create.topics": "false",
-        "kafka.security.protocol": kafka.security_protocol,
         "failOnDataLoss": "true",
         "kafkaConsumer.pollTimeoutMs": str(_POLL_TIMEOUT_MS),
         **pipeline.reader_options,
     }
-    if kafka.sasl_mechanism is not None and kafka.sasl_password is not None:
-        kind = "plain.Plain" if kafka.sasl_mechanism == "PLAIN" else "scram.Scram"
-        user, password = kafka.sasl_username or "", kafka.sasl_password.get_secret_value()
-        options["kafka.sasl.mechanism"] = kafka.sasl_mechanism
-        options["kafka.sasl.jaas.config"] = (
-            f"org.apache.kafka.common.security.{kind}LoginModule required"
-            f" username={_quoted(user)} password={_quoted(password)};"
-        )
-    if kafka.ssl_ca_location is not None:
-        options["kafka.ssl.truststore.type"] = "PEM"
-        options["kafka.ssl.truststore.location"] = str(kafka.ssl_ca_location)
-    return options
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
