@@ -8,13 +8,12 @@ from functools import partial
 
 import click
 
+from tally import logs
 from tally.config.loading import load_settings
 from tally.context import open_context, shared
 from tally.counting.run import run_and_catch_up
 from tally.errors import TallyError
 from tally.spark.session import spark_session
-
-log = logging.getLogger("tally.job")
 
 
 def _ids(_: click.Context, __: click.Parameter, text: str) -> tuple[int, ...]:
@@ -54,8 +53,7 @@ def main(batch_ids: Sequence[int], catch_up_s: float) -> None:
     The configuration comes from TALLY_CONFIG or ./tally.toml, secrets also from the environment
     or TALLY_SECRETS_FILE.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs each connection that it closes
+    logs.configure(logging.WARNING, timed=True)
     try:
         settings = load_settings()
         if settings.spark.is_connect:

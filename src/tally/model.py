@@ -200,6 +200,8 @@ class BatchPlan:
     """How often it was claimed; only the newest attempt may commit."""
     planned_at: datetime
     """When its ranges were fixed (UTC)."""
+    run_id: str | None = None
+    """Airflow's run id, when Airflow asked; otherwise of a replay an id of the call."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

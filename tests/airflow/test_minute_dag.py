@@ -156,7 +156,7 @@ def test_a_try_that_dies_behind_the_commit_is_told_by_the_next_one(
     tasks = Tasks(world)
     with monkeypatch.context() as patch:
         patch.setattr(
-            "tally.airflow.task_metrics.send_batches", Mock(side_effect=OSError("the worker dies"))
+            "tally.airflow.telemetry.send_batches", Mock(side_effect=OSError("the worker dies"))
         )
         with pytest.raises(OSError, match="the worker dies"):
             tasks.run("count")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
+import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -156,10 +157,15 @@ def running_stack(folder: Path) -> Iterator[RunningStack]:
                 "otel_port": collector.port,
                 "otel_interval_milliseconds": 1_000,
             },
+            "traces": {"otel_on": True},
         }
         stack = Stack(project=folder, announce=print, airflow_options=options)
         try:
-            stack.up([Part.AIRFLOW])
+            with pytest.MonkeyPatch.context() as environment:
+                endpoint = f"http://127.0.0.1:{collector.port}/v1/traces"
+                environment.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", endpoint)
+                environment.setenv("OTEL_TRACES_EXPORTER", "otlp_proto_http")
+                stack.up([Part.AIRFLOW])
             # The second call says the same again.
             said = execute([path, START, *rest], folder, {})
             minute = datetime.now(UTC).replace(second=0, microsecond=0, tzinfo=None)

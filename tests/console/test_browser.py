@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from playwright.sync_api import Browser, Route, expect, sync_playwright
 
 from tests.console.browser_window import (
@@ -370,7 +371,7 @@ def test_a_loss_is_decided_in_few_clicks(
     expect(page.locator("main")).to_contain_text("No loss waits")
 
 
-def test_the_tasks_metrics_arrive_at_a_collector(running: RunningStack) -> None:
+def test_the_tasks_metrics_and_traces_arrive_at_a_collector(running: RunningStack) -> None:
     """Where Airflow's own go: what the ledger says after a batch, an audit and what was counted.
 
     The partitions whose losses were decided are counted again.
@@ -392,6 +393,18 @@ def test_the_tasks_metrics_arrive_at_a_collector(running: RunningStack) -> None:
     assert value("problem", reason="paused") is None
     assert value("ledger_up") is None
     wait_until(lambda: (value("batch_step_ms", step="committed") or 0) > 0)
+
+    # The batch's span is below that of the task, and has one for each of its steps.
+    def spans(name: str) -> list[Span]:
+        return [span for span in list(running.collector.spans.values()) if span.name == name]
+
+    wait_until(lambda: len(spans("tally.batch")) > 0)
+    *_, batch = spans("tally.batch")
+    assert running.collector.spans[batch.parent_span_id].name == "worker.count"
+    for step in ("claimed", "read", "committed"):
+        (one,) = [s for s in spans(f"tally.{step}") if s.parent_span_id == batch.span_id]
+        assert batch.start_time_unix_nano <= one.start_time_unix_nano <= one.end_time_unix_nano
+    assert one.end_time_unix_nano == batch.end_time_unix_nano
 
 
 def test_a_lost_answer_starts_no_second_run(running: RunningStack, open_window: OpenWindow) -> None:

@@ -95,7 +95,7 @@ class TallyCountOperator(policies.TallyOperator):
             AirflowException: The driver failed in a way that may pass, or a newer attempt owns the
                 batch; the retry asks the ledger again.
         """
-        from tally.airflow import task_metrics
+        from tally.airflow import telemetry
         from tally.context import open_context
         from tally.counting.outcomes import batch_outcome
 
@@ -110,7 +110,7 @@ class TallyCountOperator(policies.TallyOperator):
             failure = self._drive(settings, arguments, outcome.offsets)
             outcome = batch_outcome(ctx, batch_ids)
             self._judge(outcome, failure, settings.spark)
-            task_metrics.send_batches(outcome)
+            telemetry.send_batches(outcome)
         if outcome.abandoned:
             raise policies.final("; ".join(outcome.abandoned))
         self.log.info(outcome_text(outcome))

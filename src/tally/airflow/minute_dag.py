@@ -95,13 +95,13 @@ class TallyMinuteOperator(TallyCountOperator, BaseBranchOperator):
         Raises:
             AirflowException: As :meth:`TallyCountOperator.count`; the retry resumes what is open.
         """
-        from tally.airflow import task_metrics
+        from tally.airflow import telemetry
         from tally.status.alerts import unnotified
 
         settings = connected_settings(Path(self.config))
         ctx = self.open_context(self._requester(context), settings)
         batch_ids, note = self._plan(ctx, context)
-        task_metrics.send_state(ctx, self.pipeline)
+        telemetry.send_state(ctx, self.pipeline)
         if batch_ids:
             catch_up_s = _CATCH_UP * settings.pipeline(self.pipeline).patience_s
             self.count(context, settings, batch_ids, catch_up_s=catch_up_s)

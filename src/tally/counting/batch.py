@@ -29,6 +29,7 @@ from tally.ledger.contributions import rows_replaced
 from tally.ledger.line_sets import ledger_id
 from tally.ledger.records import segments_of
 from tally.ledger.tables import tables_of
+from tally.logs import about
 from tally.planning.ingest import offset_conflicts
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,13 @@ def run_planned(ctx: Context, batch_ids: Sequence[int]) -> Outcomes:
     begun = ctx.clock.monotonic()
     claimed = ctx.database.run(lambda tx: batches.claim(tx, batch_ids, ctx.requester.name))
     pipeline = ctx.settings.pipeline(claimed[0].pipeline)
+    with about(pipeline=pipeline.name, run=claimed[0].run_id):
+        return _run_claimed(ctx, pipeline, claimed, begun)
+
+
+def _run_claimed(
+    ctx: Context, pipeline: Pipeline, claimed: Sequence[model.Batch], begun: float
+) -> Outcomes:
     outcomes: Outcomes = {}
     for batch in claimed:
         if batch.state is model.BatchState.COMMITTED:
@@ -70,8 +78,11 @@ def run_planned(ctx: Context, batch_ids: Sequence[int]) -> Outcomes:
         elif batch.state is model.BatchState.ABANDONED:
             with ctx.database.transaction(read_only=True) as tx:
                 outcomes[batch.batch_id] = batches.abandoned_error(tx, batch.batch_id)
+    todo = [batch for batch in claimed if batch.state is model.BatchState.PLANNED]
+    for batch in todo:
+        log.info("batch_claimed", extra=_of(batch) | {"offsets": batch.offsets})
     try:
-        if todo := [batch for batch in claimed if batch.state is model.BatchState.PLANNED]:
+        if todo:
             outcomes |= _count(ctx, pipeline, todo, begun)
     finally:
         delivery_of(ctx, pipeline).show_soon()  # also what other partitions have committed
@@ -104,7 +115,9 @@ def _outcome(ctx: Context, batch: model.Batch, outcome: Any, begun: float) -> Ra
     seconds = ctx.clock.monotonic() - begun
     totals = _committed(ctx, batch) if isinstance(outcome, TallyError) else outcome
     if totals is not None:
-        return Ran.of(batch, totals, seconds)
+        ran = Ran.of(batch, totals, seconds)
+        log.info("batch_committed", extra=_of(batch) | {"records": ran.total.records})
+        return ran
     if isinstance(outcome, TallyError):
         _end_attempt(ctx, batch, outcome)
         return outcome
@@ -130,6 +143,11 @@ def _count_in_one_job(
         with reader.count(requests[0]) as counts:
             is_ours = commit_counts(ctx, todo[0], counts)
         return [(todo[0], counts.totals if is_ours else None)]
+
+
+def _of(batch: model.Batch) -> dict[str, Any]:
+    """What a log line says of a batch."""
+    return {"batch": batch.batch_id, "attempt": batch.attempt}
 
 
 def _committed(ctx: Context, batch: model.Batch) -> Totals | None:
@@ -223,7 +241,7 @@ def _block_missing(ctx: Context, batch: model.Batch, error: errors.RecordsMissin
         ctx.database.run(work)
     except TallyError as failure:
         # The batch stays planned: its next run finds the same holes and tries again.
-        log.warning("batch_not_abandoned", extra={"batch": batch.batch_id, "cause": failure.what})
+        log.warning("batch_not_abandoned", extra=_of(batch) | {"cause": failure.what})
 
 
 def count_request(ctx: Context, batch: model.Batch) -> CountRequest:
@@ -272,7 +290,7 @@ def _release(ctx: Context, batch: model.Batch) -> None:
         with ctx.database.adjusted(lock_wait_timeout_s=1).transaction() as tx:
             batches.release(tx, batch)
     except TallyError as error:
-        log.warning("batch_not_released", extra={"batch": batch.batch_id, "cause": error.what})
+        log.warning("batch_not_released", extra=_of(batch) | {"cause": error.what})
 
 
 def _mirror_offsets(ctx: Context, pipeline: str, moved: Sequence[model.Batch]) -> None:
@@ -287,4 +305,4 @@ def _mirror_offsets(ctx: Context, pipeline: str, moved: Sequence[model.Batch]) -
         mirrored = {p: o for p, o in offsets.items() if p.topic in topics}
         ctx.kafka.commit_offsets(mirror_group(pipeline), mirrored, ledger)
     except TallyError as error:
-        log.warning("offsets_not_mirrored", extra={"pipeline": pipeline, "cause": error.what})
+        log.warning("offsets_not_mirrored", extra={"cause": error.what})

@@ -6,7 +6,7 @@ from typing import Self
 
 from tally.context import Context
 from tally.ledger.batches import committed_of
-from tally.ledger.records import batch_record, caught_up_behind, segments_of
+from tally.ledger.records import BatchRecord, batch_record, caught_up_behind, segments_of
 from tally.ledger.replays import standing_for_all
 from tally.model import EMPTY_TOTALS, Batch, BatchState, OffsetRange, SegmentTotals, TopicPartition
 from tally.views import CountedRange, view_of
@@ -92,9 +92,13 @@ class BatchOutcome:
     """Offsets they span."""
     total: SegmentTotals
     """What was found."""
-    steps: Mapping[str, float]
-    """Where its time went (:attr:`tally.ledger.records.BatchRecord.steps`); of several batches,
-    that of the last."""
+    records: tuple[BatchRecord, ...]
+    """All of these, as the ledger has them."""
+
+    @property
+    def steps(self) -> Mapping[str, float]:
+        """Where the time of the last one went."""
+        return self.records[-1].steps
 
     @property
     def is_replanned(self) -> bool:
@@ -140,5 +144,5 @@ def batch_outcome(ctx: Context, batch_ids: Sequence[int]) -> BatchOutcome:
         ranges=tuple(s.range for s in segments),
         offsets=sum(record.offsets for record in records),
         total=sum((s.totals for s in segments if s.totals), EMPTY_TOTALS),
-        steps=records[-1].steps,
+        records=tuple(records),
     )

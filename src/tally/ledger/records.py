@@ -23,8 +23,6 @@ class BatchRecord(model.BatchPlan):
     """Version of the code that planned it."""
     requested_by: str
     """Who asked for it."""
-    run_id: str | None
-    """Airflow's run id, when Airflow asked; otherwise of a replay an id of the call."""
     scheduled_at: datetime | None
     """When the schedule requested it; None when it was requested otherwise."""
     claimed_at: datetime | None
@@ -78,11 +76,10 @@ class BatchRecord(model.BatchPlan):
         return ", ".join(words)
 
     @property
-    def steps(self) -> dict[str, float]:
-        """Where its time went: the seconds until it was planned, claimed, read and committed.
+    def moments(self) -> dict[str, datetime]:
+        """When it was scheduled, planned, claimed, read and committed; unknown ones are left out.
 
-        Each from the one before, the first from the schedule; what is not known is left out. Times
-        are those of the machines that did it.
+        Times are those of the machines that did it.
         """
         moments = {
             "scheduled": self.scheduled_at,
@@ -91,10 +88,14 @@ class BatchRecord(model.BatchPlan):
             "read": self.read_at,
             "committed": self.committed_at,
         }
-        known = [(name, at) for name, at in moments.items() if at is not None]
+        return {name: at for name, at in moments.items() if at is not None}
+
+    @property
+    def steps(self) -> dict[str, float]:
+        """Where its time went: the seconds until each of its moments, from the one before."""
         return {
             name: round((at - before).total_seconds(), 3)
-            for (_, before), (name, at) in itertools.pairwise(known)
+            for (_, before), (name, at) in itertools.pairwise(self.moments.items())
         }
 
 

@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from tally.cli.output import Output, moment, number, shortened
-from tally.cli.tree import LogFormatter, is_worth_saying
 from tally.formatting import printable, printable_bytes
+from tally.logs import JsonFormatter, TextFormatter, about, is_worth_saying
 from tally.reading.columns import COUNT, OFFSET, TEXT, WORD, Column
 
 Captured = pytest.CaptureFixture[str]
@@ -196,14 +196,35 @@ def record(pathname: str = "/src/tally/pipeline/run.py", **fields: str) -> loggi
 
 def test_a_log_line_has_the_events_name_its_fields_and_its_traceback() -> None:
     """Nothing of logging's own; of the bridge to Java, Ctrl-C leaves no traceback."""
-    line = LogFormatter().format(record(pipeline="first", cause="no answer"))
+    line = TextFormatter().format(record(pipeline="first", cause="no answer"))
     assert line == "WARNING not_mirrored pipeline='first' cause='no answer'"
     made = record()
     made.exc_info = (ZeroDivisionError, ZeroDivisionError("oops"), None)
-    lines = LogFormatter().format(made).splitlines()
+    lines = TextFormatter().format(made).splitlines()
     assert (lines[0], lines[-1]) == ("WARNING not_mirrored", "ZeroDivisionError: oops")
     assert is_worth_saying(made)
     assert not is_worth_saying(record("/site-packages/py4j/java_gateway.py"))
+
+
+def test_a_log_line_for_programs_says_what_it_is_about() -> None:
+    """The block's fields, the event's own, and what goes wrong, in one line."""
+    made = record(batch="3")
+    made.exc_info = (ZeroDivisionError, ZeroDivisionError("oops"), None)
+    with about(pipeline="first", run=None), about(attempt=2):
+        line = JsonFormatter().format(made)
+    document = json.loads(line)
+    assert "\n" not in line
+    assert document.pop("at").endswith("+00:00")
+    assert "oops" in document.pop("traceback")
+    assert document == {
+        "level": "WARNING",
+        "logger": "tally",
+        "event": "not_mirrored",
+        "pipeline": "first",
+        "attempt": 2,
+        "batch": "3",
+    }
+    assert "pipeline" not in JsonFormatter().format(made)
 
 
 SCRIPT = """

@@ -1,21 +1,24 @@
-"""Metrics of the tasks, sent where Airflow's own metrics go: OpenTelemetry or StatsD.
+"""Metrics and traces of the tasks, sent where Airflow's own go: OpenTelemetry or StatsD.
 
-For running tasks only. Airflow's section ``[metrics]`` says whether, where and under which prefix;
-the names and labels are those of the endpoint for Prometheus. What cannot be measured keeps no task
-from its end.
+For running tasks only. Airflow's sections ``[metrics]`` and ``[traces]`` say whether, and where;
+names and labels of metrics are those of the endpoint for Prometheus. What cannot be measured keeps
+no task from its end.
 """
 
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import pairwise
 from typing import Final
 
 from airflow.sdk.configuration import conf
 from airflow.sdk.observability import stats
+from opentelemetry import trace
 
 from tally.context import Context, with_kafka_timeout
 from tally.counting.outcomes import BatchOutcome
+from tally.ledger.records import BatchRecord
 from tally.status.health import ProblemReason
 from tally.status.measurements import Measurement, of_audit, of_waiting
 from tally.status.status import Statuses
@@ -73,6 +76,28 @@ def send_batches(outcome: BatchOutcome) -> None:
             stats.incr(f"{PREFIX}{name}", count, tags=tags)
         for step, seconds in outcome.steps.items():
             stats.timing(f"{PREFIX}batch_step_ms", seconds * 1000, tags={**tags, "step": step})
+        for batch in outcome.records:
+            _trace(batch)
+
+
+def _trace(batch: BatchRecord) -> None:
+    """A span for the batch below that of Airflow's task, and one for each of its steps.
+
+    The times are the ledger's, so that a step has its span wherever it ran.
+    """
+    moments = [(name, int(at.timestamp() * 1e9)) for name, at in batch.moments.items()]
+    tracer = trace.get_tracer("tally")
+    attributes: dict[str, str | int] = {"pipeline": batch.pipeline, "batch_id": batch.batch_id}
+    attributes |= {"attempt": batch.attempt, "records": batch.records or 0}
+    whole = tracer.start_span(
+        f"{PREFIX}batch",
+        start_time=moments[0][1],
+        attributes={f"{PREFIX}{name}": value for name, value in attributes.items()},
+    )
+    below = trace.set_span_in_context(whole)
+    for (_, began), (step, ended) in pairwise(moments):
+        tracer.start_span(f"{PREFIX}{step}", below, start_time=began).end(ended)
+    whole.end(moments[-1][1])
 
 
 def send_audit(pipeline: str, holds: bool, violations: int, ended_at: datetime) -> None:
