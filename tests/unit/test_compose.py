@@ -72,7 +72,9 @@ def test_every_image_is_pinned_and_ours_is_built_once() -> None:
     policies = {name: service["pull_policy"] for name, service in own.items()}
     assert {name for name, service in SERVICES.items() if "build" in service} == {BUILDER}
     assert policies == dict.fromkeys(own, "never") | {BUILDER: "build"}
-    assert own.keys() == {name for name in SERVICES if re.match("airflow|spark|tally", name)}
+    assert own.keys() == {
+        name for name in SERVICES if re.match("airflow|spark|tally|kafka-topics", name)
+    }
 
 
 def test_every_service_is_checked_restarted_and_confined() -> None:
@@ -122,7 +124,7 @@ def test_no_credential_stands_in_the_file() -> None:
 
 
 def test_only_airflow_is_published_and_only_to_this_machine() -> None:
-    """One port, on the loopback address; every other service is on networks with no way out."""
+    """One port, on the loopback address; only the scheduler, which tells alerts, has a way out."""
     published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
     assert published == {"airflow-apiserver": ["127.0.0.1:${TALLY_AIRFLOW_PORT:-8080}:8080"]}
     internal = {name for name, network in COMPOSE["networks"].items() if network}
@@ -130,8 +132,48 @@ def test_only_airflow_is_published_and_only_to_this_machine() -> None:
         if "network_mode" in service:  # it opens no port, and listens where only its host does
             assert service["network_mode"].removeprefix("service:") in SERVICES.keys() - published
         else:
-            assert set(service["networks"]) - internal == ({"web"} if name in published else set())
+            outside = {"web"} if name in published else set()
+            outside |= {"alerts"} if name == "airflow-scheduler" else set()
+            assert set(service["networks"]) - internal == outside
     assert all(COMPOSE["networks"][name] == {"internal": True} for name in internal)
+
+
+def test_the_header_names_the_memory_that_services_may_take() -> None:
+    """Those that stay; what runs once at the beginning has ended when the last of them starts."""
+    limits = [
+        s["deploy"]["resources"]["limits"]["memory"]
+        for n, s in SERVICES.items()
+        if n not in ONE_SHOT
+    ]
+    mib = sum(int(limit[:-1]) * {"m": 1, "g": 1024}[limit[-1]] for limit in limits)
+    assert f"up to {mib / 1024:.1f} GiB of memory" in TEXT
+
+
+def test_every_part_that_reads_the_configuration_sees_the_folder() -> None:
+    """A file that an editor replaces would stay the old one in its container."""
+    reading = {n for n, s in SERVICES.items() if "TALLY_CONFIG" in s.get("environment", {})}
+    folder = {
+        "type": "bind",
+        "source": "./compose",
+        "target": "/opt/tally/config",
+        "read_only": True,
+    }
+    assert {n for n, s in SERVICES.items() if folder in s.get("volumes", [])} == reading
+    path = Path(SERVICES["airflow-scheduler"]["environment"]["TALLY_CONFIG"])
+    assert str(path.parent) == folder["target"]
+    own = PROJECT / "compose" / path.name
+    assert (
+        tomllib.loads(text(own))["pipelines"]
+        == tomllib.loads(text(PROJECT / "tally.toml"))["pipelines"]
+    )
+
+
+def test_kafka_is_published_by_a_second_file_alone() -> None:
+    beside = yaml.safe_load(text(PROJECT / "compose" / "kafka.yml"))
+    assert list(beside["services"]) == ["kafka"]
+    (port,) = beside["services"]["kafka"]["ports"]
+    advertised = SERVICES["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
+    assert f"OUTSIDE://{port.rpartition(':')[0]}" in advertised
 
 
 def test_scripts_in_the_file_are_valid() -> None:
@@ -142,6 +184,8 @@ def test_scripts_in_the_file_are_valid() -> None:
         if check[1] == "python":
             compile(check[3], name, "exec")
         entrypoint = service.get("entrypoint", [""])
+        if service.get("command", [""])[0] == "python":
+            compile(service["command"][2], name, "exec")
         if entrypoint[0] == "/bin/bash":
             script = entrypoint[2].replace("$$", "$")
             assert subprocess.run(["/bin/bash", "-n", "-c", script], check=False).returncode == 0
@@ -163,15 +207,11 @@ def test_the_image_holds_what_the_tests_run_with() -> None:
 
 
 def test_kafka_and_airflow_are_set_as_in_the_local_stack() -> None:
-    """The version that the tests run on; the job makes just the topics that tally.toml counts."""
+    """The version that the tests run on, and the settings of Airflow."""
     ivy = text(PROJECT / "local" / "src" / "tally_local" / "stack" / "ivy.xml")
     (revision,) = set(re.findall(r'org="org\.apache\.kafka" name="[^"]+" rev="([^"]+)"', ivy))
     images = {s["image"] for s in SERVICES.values() if s["image"].startswith("apache/k")}
     assert images == {f"apache/kafka:{revision}"}
-    pipelines = tomllib.loads(text(PROJECT / "tally.toml"))["pipelines"].values()
-    wanted = {f"--topic={topic}" for pipeline in pipelines for topic in pipeline["topics"]}
-    command = SERVICES["kafka-topics"]["command"]
-    assert {part for part in command if part.startswith("--topic=")} == wanted
     # Every setting of Airflow that the local stack changes is changed here in the same way.
     local = ConfigParser(interpolation=None)
     local.read_string(airflow_cfg(Layout(PROJECT), 1, Credentials()))
