@@ -35,7 +35,7 @@ help:
 	@echo 'make docs               regenerate the references and the picture in docs/'
 	@echo 'make picture            only the picture'
 	@echo 'make screenshots        the pictures of the console in docs/, from a browser'
-	@echo 'make dist               wheel and sdist in dist/, built and checked'
+	@echo 'make dist               wheel, sdist, SBOM and licences in dist/, checked'
 	@echo 'make compose-secrets    passwords and keys for docker-compose.yml, once'
 	@echo 'make lock [UPGRADE=1]   pin the Python packages again'
 	@echo 'make clean              end the servers and delete .tally, with all data'
@@ -110,6 +110,7 @@ dist: setup
 	@rm -rf dist
 	@$(VENV)/uv build --quiet --no-build-isolation --python $(VENV)/python --out-dir dist
 	@$(VENV)/python requirements/check_dist.py dist
+	@$(VENV)/python requirements/bill_of_materials.py dist
 
 compose-secrets:
 	@PYTHONPATH=local/src $(PYTHON) -m tally_local.compose_secrets

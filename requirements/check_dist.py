@@ -54,7 +54,7 @@ def _wanted() -> Mapping[str, str]:
     }
     for source, target in included.items():
         path = PROJECT / source
-        for file in sorted(path.rglob("*.sql")) if path.is_dir() else [path]:
+        for file in sorted(filter(Path.is_file, path.rglob("*"))) if path.is_dir() else [path]:
             place = Path(target) / file.relative_to(path)
             found[str(place)] = str(file.relative_to(PROJECT))
     return found

@@ -1,7 +1,7 @@
-"""Files that travel with the package, writing those of Airflow, and where these got to."""
+"""Files that travel with the package: those of Airflow and of monitoring, and writing them."""
 
 import importlib.resources
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +11,9 @@ JOB: Final = "jobs/count_errors.py"
 """The file that Airflow hands to spark-submit, beside the folders ``dags`` and ``plugins``."""
 AIRFLOW_FILES: Final = ("dags/tally_pipelines.py", "plugins/tally_plugin.py", JOB)
 """DAG file, plugin, Spark entry point: at a checkout's root, or below ``files`` of the package."""
+
+MONITORING_FILES: Final = ("monitoring/tally-alerts.yml", "monitoring/tally-dashboard.json")
+"""Alert rules of Prometheus and the dashboard of Grafana, in the same places."""
 
 
 def packaged(name: str, *, below: str = "") -> Path:
@@ -24,11 +27,14 @@ def packaged(name: str, *, below: str = "") -> Path:
     return inside if inside.exists() else Path(__file__).parents[2] / name
 
 
-def write_airflow_files(folder: Path, *, replace: bool = False) -> Mapping[Path, bool]:
-    """Write the files with which Airflow finds Tally into a folder.
+def write_packaged(
+    folder: Path, names: Sequence[str], *, replace: bool = False
+) -> Mapping[Path, bool]:
+    """Write files that travel with the package into a folder, below the folders of their names.
 
     Args:
         folder: Is created if it does not exist.
+        names: Of :data:`AIRFLOW_FILES` or :data:`MONITORING_FILES`.
         replace: Whether files with another content are replaced.
 
     Returns:
@@ -38,8 +44,7 @@ def write_airflow_files(folder: Path, *, replace: bool = False) -> Mapping[Path,
         UsageError: A file with another content is there; nothing was written.
     """
     wanted = {
-        folder / name: packaged(name, below="files").read_text(encoding="utf-8")
-        for name in AIRFLOW_FILES
+        folder / name: packaged(name, below="files").read_text(encoding="utf-8") for name in names
     }
     there = {path: path.read_text(encoding="utf-8") for path in wanted if path.exists()}
     changed = [str(path) for path, text in there.items() if text != wanted[path]]

@@ -21,7 +21,7 @@ from tally.config.names import DAG_SUFFIXES
 from tally.config.settings import CORRECT_THEM
 from tally.errors import ConfigError
 from tally.formatting import ABSENT, close_to, plural
-from tally.packaged import write_airflow_files
+from tally.packaged import AIRFLOW_FILES, MONITORING_FILES, write_packaged
 from tally.set_up import configuration
 
 BESIDE: Final = ("pyspark", "pyspark-client", "apache-airflow", "confluent-kafka", "PyMySQL")
@@ -102,9 +102,19 @@ def airflow() -> None:
     """Let an Airflow of your own find Tally, and call it."""
 
 
+replace_option = click.option(
+    "--replace", is_flag=True, help="Replace files that have another content."
+)
+
+
+def _write(app: App, folder: Path, names: Sequence[str], replace: bool) -> None:
+    for path, is_written in write_packaged(folder, names, replace=replace).items():
+        app.out.line(f"{'written' if is_written else 'unchanged'}  {path}")
+
+
 @airflow.command()
 @folder_argument
-@click.option("--replace", is_flag=True, help="Replace files that have another content.")
+@replace_option
 def init(app: App, folder: Path, replace: bool) -> None:
     """Write the DAG file, the plugin and the Spark entry point into DIR.
 
@@ -116,8 +126,7 @@ def init(app: App, folder: Path, replace: bool) -> None:
         tally airflow init /opt/airflow --replace
     """
     folder = folder.absolute()
-    for path, is_written in write_airflow_files(folder, replace=replace).items():
-        app.out.line(f"{'written' if is_written else 'unchanged'}  {path}")
+    _write(app, folder, AIRFLOW_FILES, replace)
     app.out.line()
     app.out.line("Airflow finds them with")
     app.out.line(f"  AIRFLOW__CORE__DAGS_FOLDER={folder}/dags")
@@ -159,6 +168,23 @@ def _mention_unknown(app: App, dag_ids: Sequence[str]) -> None:
     for dag_id in dag_ids:
         if dag_id not in known and (like := close_to(dag_id, known)):
             app.out.note(f"Tally has no DAG {dag_id}{like}")
+
+
+@click.group(cls=Group)
+def monitoring() -> None:
+    """Let a Prometheus and a Grafana of your own watch Tally."""
+
+
+@monitoring.command()
+@folder_argument
+@replace_option
+def export(app: App, folder: Path, replace: bool) -> None:
+    """Write the alert rules of Prometheus and the dashboard of Grafana below DIR.
+
+    Examples:
+        tally monitoring export /etc/prometheus
+    """
+    _write(app, folder.absolute(), MONITORING_FILES, replace)
 
 
 @command()

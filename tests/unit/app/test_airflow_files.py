@@ -1,5 +1,6 @@
-"""The files for an Airflow of one's own."""
+"""The files for an Airflow, a Prometheus and a Grafana of one's own."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -7,16 +8,18 @@ from tests.servers import PROJECT
 
 from tally.errors import UsageError
 from tally.packaged import AIRFLOW_FILES as FILES
-from tally.packaged import folder_of, write_airflow_files
+from tally.packaged import MONITORING_FILES, folder_of, write_packaged
+
+write_airflow_files = partial(write_packaged, names=FILES)
 
 
 def test_the_files_are_those_of_the_checkout(tmp_path: Path) -> None:
     """In folders of the same names; a second call changes nothing."""
-    folder = tmp_path / "new"
-    assert write_airflow_files(folder) == {folder / name: True for name in FILES}
-    for name in FILES:
+    folder, names = tmp_path / "new", [*FILES, *MONITORING_FILES]
+    assert write_packaged(folder, names) == {folder / name: True for name in names}
+    for name in names:
         assert (folder / name).read_bytes() == (PROJECT / name).read_bytes()
-    assert write_airflow_files(folder) == {folder / name: False for name in FILES}
+    assert write_packaged(folder, names) == {folder / name: False for name in names}
 
 
 def test_a_file_that_someone_has_changed_is_kept(tmp_path: Path) -> None:
