@@ -79,6 +79,7 @@ CREATE TABLE `dead_letter` (
   `value_bytes` bigint unsigned DEFAULT NULL,
   `written_at` datetime(6) DEFAULT NULL,
   `log_time` datetime DEFAULT NULL,
+  `is_erased` tinyint(1) NOT NULL DEFAULT '0',
   PRIMARY KEY (`segment_id`,`record_offset`),
   KEY `letters_by_minute` (`segment_id`,`log_time`),
   CONSTRAINT `dead_letter_of_segment` FOREIGN KEY (`segment_id`) REFERENCES `segment` (`segment_id`)
@@ -93,6 +94,22 @@ CREATE TABLE `dead_letter_total` (
   KEY `totals_of_incarnation` (`incarnation_id`,`segment_id`),
   CONSTRAINT `total_of_segment` FOREIGN KEY (`segment_id`) REFERENCES `segment` (`segment_id`),
   CONSTRAINT `total_is_positive` CHECK ((`dead_letters` > 0))
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
+
+CREATE TABLE `erasure` (
+  `erasure_id` bigint unsigned NOT NULL AUTO_INCREMENT,
+  `incarnation_id` bigint unsigned NOT NULL,
+  `partition_id` int unsigned NOT NULL,
+  `from_offset` bigint NOT NULL,
+  `until_offset` bigint NOT NULL,
+  `requested_at` datetime(6) NOT NULL,
+  `requested_by` varchar(255) NOT NULL,
+  `reason` varchar(1000) NOT NULL,
+  PRIMARY KEY (`erasure_id`),
+  UNIQUE KEY `erased_once` (`incarnation_id`,`partition_id`,`from_offset`,`until_offset`),
+  KEY `erasures_of_partition` (`incarnation_id`,`partition_id`,`until_offset`),
+  CONSTRAINT `erasure_of_generation` FOREIGN KEY (`incarnation_id`) REFERENCES `topic_incarnation` (`incarnation_id`),
+  CONSTRAINT `erasure_has_offsets` CHECK ((`from_offset` < `until_offset`))
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;
 
 CREATE TABLE `error_log` (
@@ -157,6 +174,7 @@ CREATE TABLE `pipeline` (
   `labels` varchar(2000) CHARACTER SET ascii COLLATE ascii_bin DEFAULT NULL,
   `measure` enum('count','bytes') NOT NULL DEFAULT 'count',
   `rows_table` varchar(63) CHARACTER SET ascii COLLATE ascii_bin DEFAULT NULL,
+  `texts_erased_until` datetime(6) DEFAULT NULL,
   PRIMARY KEY (`pipeline`),
   UNIQUE KEY `result_table_has_one_owner` (`result_table`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci;

@@ -582,6 +582,17 @@ def test_an_audit_is_shown_with_its_violations(world: World, run_dag: RunDag, pa
     assert [row["holds"] for row in pages.table("audit", "audits")] == [False, True]
 
 
+def audit_log(dag_id: str) -> list[tuple[str, str | None, str]]:
+    """Event, user and page of Airflow's entries about a DAG."""
+    from airflow.models.log import Log
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        entries = session.scalars(select(Log).where(Log.dag_id == dag_id).order_by(Log.id))
+        return [(e.event, e.owner, json.loads(e.extra)["page"]) for e in entries]
+
+
 def test_lines_are_for_those_who_have_a_right_to_them(
     world: World, viewer: "TestClient", client: "TestClient", tmp_path: Path
 ) -> None:
@@ -598,6 +609,11 @@ def test_lines_are_for_those_who_have_a_right_to_them(
     text = text_of(client, base + paths[0])
     assert (text.count(line), "3 lines found, 3 counted" in text) == (3, True)
     assert "2017-07-30 14:09:00 ERROR a line</p>" in text_of(client, base + paths[1])
+    # Airflow's audit log has who was shown them, and nothing of who was refused.
+    assert audit_log(world.name) == [
+        ("tally_lines_shown", "ann", "lines"),
+        ("tally_lines_shown", "ann", "record"),
+    ]
     none = f"record?partition={world.topic}/0&offset=9"
     assert "Kafka has no record at" in text_of(client, base + none)
     # The right to one pipeline shows no record of another's topic.

@@ -452,3 +452,42 @@ def test_a_topic_that_was_copied_with_its_id_is_told_apart_by_its_cluster(
     world.run_open(counting)
     rows = world.kept("cluster_id, partition_id, record_offset")
     assert len(rows) == len(set(rows)) == (1 if key else 2)
+
+
+CARD = "4111111111111111"
+PRIVATE = [
+    f"2017-07-30 14:09:08 ERROR user={CARD} é paid with {CARD}",
+    f"2017-07-30 14:09:09 ERROR user=anna {'y' * 90} {CARD}",
+    f"no time, {CARD}",
+    b"\xff\xfe 4111111111111111 \x00",
+    f"{'n' * 12}{CARD}",  # the end of what is kept of it is in the middle of the number
+]
+
+
+@by("batch", *GROUPED, "rows", "files")
+def test_what_is_redacted_is_stored_nowhere(world: Delivery, spark: SparkSession) -> None:
+    """Neither in dead letters and kept lines nor in labels; other bytes stay as they are."""
+    pattern = r"(?<time>\S+ \S+) (?<level>\S+) user=(?<user>\S+).*"
+    world.migrate(
+        line_format={"pattern": pattern, "time_format": "yyyy-MM-dd HH:mm:ss"},
+        labels=["user"],
+        redact=[r"\d{13,19}"],
+        dead_letter_max_bytes=20,
+        max_malformed_ratio=1,
+    )
+    world.produce(PRIVATE, 0)
+    assert [ran.committed for ran in world.run_open(spark)] == [True]
+    counted = world.rows(f"select user, log_count from `{world.name}` order by user")
+    assert [tuple(row.values()) for row in counted] == [("***", 1), ("anna", 1)]
+    letters = [(d["value"], d["value_bytes"]) for d in world.dead_letters()]
+    assert letters == [
+        (b"no time, ***", len(PRIVATE[2])),
+        (b"\xff\xfe *** \x00", len(PRIVATE[3])),
+        (b"n" * 12 + b"***", len(PRIVATE[4])),
+    ]
+    if world.pipeline.rows_view:
+        texts = [
+            line.replace(CARD, "***").encode() for line in PRIVATE[:2] if isinstance(line, str)
+        ]
+        assert [value for *_, value in world.kept()] == texts
+    assert world.audit().holds

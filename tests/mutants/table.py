@@ -58,6 +58,7 @@ PRUNE: Final = "tests/minute/test_prune.py"
 RATIO: Final = "tests/minute/test_malformed_ratio.py"
 PROVING: Final = "tests/cli/test_audit.py"
 UPGRADE: Final = "tests/migrations/test_upgrade.py"
+ERASE: Final = "tests/minute/test_erase.py"
 LABELS: Final = "tests/minute/test_labels.py"
 TASK_COUNTING: Final = "tests/spark/test_task_counting.py"
 LINE_COLUMNS: Final = "tests/spark/test_line_columns.py"
@@ -717,6 +718,41 @@ MUTANTS: Final = (
         tests=(f"{CONSOLE}::test_dead_letters_have_no_bytes_for_those_who_only_view",),
     ),
     Mutant(
+        guard="the audit log says who was shown lines",
+        where="tally.airflow.console.app:_answer",
+        before="if asked.may_read_lines and template in SHOW_LINES:",
+        after="if False:",
+        tests=(f"{CONSOLE}::test_lines_are_for_those_who_have_a_right_to_them",),
+    ),
+    Mutant(
+        guard="a batch stores no text of dead letters that were erased before",
+        where="tally.counting.commit:commit_in",
+        before="erase_letters_of(tx, batch.batch_id)",
+        after="pass",
+        tests=(f"{ERASE}::test_what_is_erased_stays_away_and_the_counts_stay_proved",),
+    ),
+    Mutant(
+        guard="lines that were erased before are shown without their text",
+        where="tally.deliveries.kept_lines:KeptLines.show",
+        before="store.erase(one, first, until)",
+        after="pass",
+        tests=(f"{ERASE}::test_a_batch_that_is_on_its_way_stores_no_erased_text",),
+    ),
+    Mutant(
+        guard="what is redacted is not stored",
+        where="tally.spark.grouping:Grouping._stored",
+        before='redacted(F.col("value"), self.pipeline.redactions)',
+        after='F.col("value")',
+        tests=(f"{DELIVERIES}::test_what_is_redacted_is_stored_nowhere",),
+    ),
+    Mutant(
+        guard="nor is it the value of a label",
+        where="tally.spark.line:Line.labels_where",
+        before="patterns = self.pipeline.redactions",
+        after="patterns = ()",
+        tests=(f"{DELIVERIES}::test_what_is_redacted_is_stored_nowhere",),
+    ),
+    Mutant(
         guard="of a batch a line that was not counted is found",
         where="tally.ledger.parts:parts_of",
         before='else "left join"',
@@ -1114,15 +1150,15 @@ MUTANTS: Final = (
     Mutant(
         guard="a recount compares the bytes of dead letters",
         where="tally.audit.differences:letter_differences",
-        before="        elif ours.digest is not None and ours.digest != theirs.digest:",
+        before="        elif not ours.is_less_than(theirs) and ours.digest != theirs.digest:",
         after="        elif ours.digest is not None and ours.digest == b'?':",
         tests=(f"{PROVING}::test_a_dead_letter_that_is_not_kafkas_record_is_found",),
     ),
     Mutant(
         guard="dead letters that cannot be compared are not called right",
         where="tally.audit.recount:_Recounting._compare",
-        before="if short := differences.not_compared(kept):",
-        after="if (short := differences.not_compared(kept)) < 0:",
+        before="if short := differences.not_compared(letters or {}, kept):",
+        after="if (short := differences.not_compared(letters or {}, kept)) < 0:",
         tests=(f"{PROVING}::test_dead_letters_that_were_kept_with_fewer_bytes_are_named",),
     ),
     Mutant(
@@ -1462,7 +1498,7 @@ MUTANTS: Final = (
     Mutant(
         guard="only files of no set are orphans",
         where="tally.deliveries.file_sets:FileSets.delete_orphans",
-        before=" if set_id not in there]",
+        before=" if number not in there]",
         after="]",
         tests=(f"{FILES}::test_files_of_no_set_are_deleted_daily_and_others_are_left",),
     ),
@@ -1534,7 +1570,7 @@ MUTANTS: Final = (
     Mutant(
         guard="a folder with lines of nobody is not taken",
         where="tally.deliveries.file_sets:FileSets.prepare_else",
-        before="elif any(_set_of(path) is not None for path in folder.list(_LINES)):",
+        before="elif any(_number_of(path) is not None for path in folder.list(_LINES)):",
         after="elif False:",
         tests=(f"{FILES}::test_a_folder_of_another_pipeline_is_not_taken",),
     ),

@@ -133,8 +133,8 @@ class Aggregate:
 def fingerprint(pipeline: Pipeline) -> str:
     """What a pipeline counts, as a short stable string.
 
-    It covers line format and levels, and time rule, filter, continuation lines, labels, measure and
-    isolation level where they are set.
+    It covers line format and levels, and time rule, filter, continuation lines, labels, measure,
+    redaction and isolation level where they are set.
     Counts from before these settings existed therefore keep their fingerprint.
     """
     counted = f"{pipeline.format.fingerprint()} {sorted(set(pipeline.levels))}"
@@ -149,6 +149,8 @@ def fingerprint(pipeline: Pipeline) -> str:
         counted += f" labels {sorted(pipeline.labels)} {pipeline.label_max_chars}"
     if pipeline.measure != "count":
         counted += f" measure {pipeline.measure}"
+    if pipeline.redact:
+        counted += f" redacted {pipeline.redact}"
     if not pipeline.reads_committed:
         counted += " records of open and aborted transactions"
     return hashlib.sha256(counted.encode()).hexdigest()[:16]

@@ -14,6 +14,8 @@ from tally.config.pipeline import Pipeline
 from tally.formatting import plural
 
 AUDIT: Final = "audit"
+ERASE: Final = "erase"
+"""The id of the task that erases texts by age."""
 PRUNE: Final = "prune"
 
 # Daily, at a minute that few others choose.
@@ -27,7 +29,7 @@ _VIOLATIONS_KEPT: Final = 500
 
 
 def audit_dag(pipeline: Pipeline, *, config: Path, doc_md: str) -> DAG:
-    """``audit >> prune``, daily."""
+    """``audit >> prune``, daily, and ``erase`` beside them."""
     with policies.tally_dag(
         pipeline,
         policies.AUDIT_SUFFIX,
@@ -42,6 +44,9 @@ def audit_dag(pipeline: Pipeline, *, config: Path, doc_md: str) -> DAG:
         if pipeline.prune_after_days:
             older_than = timedelta(days=pipeline.prune_after_days)
             audit >> TallyPruneOperator(task_id=PRUNE, older_than=older_than)
+        if pipeline.erase_after_days:
+            age = timedelta(days=pipeline.erase_after_days)
+            TallyEraseOperator(task_id=ERASE, older_than=age)
     return dag
 
 
@@ -54,7 +59,7 @@ class TallyAuditOperator(policies.TallyOperator):
     @policies.final_unless_retryable()
     def execute(self, context: TaskContext) -> dict[str, int]:
         """Check the ledger; what was checked, and the violations, go to XCom."""
-        from tally.airflow.task_metrics import send_audit
+        from tally.airflow.telemetry import send_audit
         from tally.audit.audit import audit
 
         report = audit(self.open_context(), self.pipeline)
@@ -102,3 +107,23 @@ class TallyPruneOperator(policies.TallyOperator):
         pruned = {"partitions": view.partitions, "segments": view.segments, "rows": view.rows}
         self.log.info("pruned the ledger of %s: %s", self.pipeline, pruned)
         return pruned
+
+
+class TallyEraseOperator(policies.TallyOperator):
+    """Erase the text of dead letters and kept lines that has been kept long enough.
+
+    Whatever the audit says: it needs none of it. It may be ended and repeated at any time.
+    """
+
+    def __init__(self, *, older_than: timedelta, **options: Any) -> None:
+        super().__init__(**options)
+        self.older_than = older_than
+
+    @policies.final_unless_retryable()
+    def execute(self, context: TaskContext) -> dict[str, int]:  # noqa: ARG002 - Airflow's signature
+        """Erase it; of how many dead letters goes to XCom."""
+        from tally.maintenance.erase import erase_old
+
+        letters = erase_old(self.open_context(), self.pipeline, self.older_than)
+        self.log.info("erased the text of %d dead letters of %s", letters, self.pipeline)
+        return {"dead_letters": letters}

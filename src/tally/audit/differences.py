@@ -25,18 +25,25 @@ class Letter(NamedTuple):
     """Why the record is malformed."""
     value_bytes: int | None
     """Its whole length; None without a value."""
+    kept_bytes: int
+    """Of how many of its bytes the digest is."""
     digest: bytes | None
-    """SHA-256 of its first bytes; None where fewer were kept than would be today."""
+    """SHA-256 of its first bytes; empty without a value, None where they were erased."""
 
     @classmethod
-    def of(cls, kept: DeadLetter, bytes_max: int) -> Self:
+    def of(cls, kept: DeadLetter, bytes_max: int, *, is_erased: bool = False) -> Self:
         """What is compared of a dead letter, of its value the first ``bytes_max`` bytes."""
-        value = kept.value
-        if value is None:
-            return cls(kept.reason, kept.value_bytes, b"")
-        is_short = len(value) < min(bytes_max, kept.value_bytes or 0)
-        digest = None if is_short else hashlib.sha256(value[:bytes_max]).digest()
-        return cls(kept.reason, kept.value_bytes, digest)
+        value = (kept.value or b"")[:bytes_max]
+        if kept.value is None:
+            digest = None if is_erased else b""
+        else:
+            digest = hashlib.sha256(value).digest()
+        return cls(kept.reason, kept.value_bytes, len(value), digest)
+
+    def is_less_than(self, found: "Letter") -> bool:
+        """Whether fewer bytes were kept than there are, so that they are not compared."""
+        is_null = self.digest == b""  # which no shortened value is
+        return self.digest is None or (self.kept_bytes < found.kept_bytes and not is_null)
 
     def __str__(self) -> str:
         """``no-match, 12 bytes``."""
@@ -95,16 +102,18 @@ def letter_differences(
         ours, theirs = kept.get(offset), found.get(offset)
         if ours is None or theirs is None or ours[:2] != theirs[:2]:
             said = f"the ledger says {ours or 'none'}, Kafka holds {theirs or 'none'}"
-        elif ours.digest is not None and ours.digest != theirs.digest:
+        elif not ours.is_less_than(theirs) and ours.digest != theirs.digest:
             said = "its bytes are not those that Kafka holds"
         else:
             continue
         yield _violation(where, f"dead letter at offset {offset}", said, hint)
 
 
-def not_compared(kept: Letters) -> int:
-    """Of how many dead letters the bytes are not compared, as fewer were kept than today."""
-    return sum(letter.digest is None for letter in kept.values())
+def not_compared(found: Letters, kept: Letters) -> int:
+    """Of how many dead letters the bytes are not compared, as fewer were kept than there are."""
+    return sum(
+        letter.is_less_than(found[offset]) for offset, letter in kept.items() if offset in found
+    )
 
 
 def held_in_spite_of(

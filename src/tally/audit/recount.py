@@ -259,8 +259,9 @@ class _Recounting:
         letters: dict[int, dict[int, Letter]] = {segment_id: {} for segment_id in ids}
         with self._ctx.database.transaction(isolation="repeatable read", read_only=True) as tx:
             live = records.still_live(tx, ids)
-            for segment_id, letter in letters_of_segments(tx, places) if places else ():
-                kept = Letter.of(letter, self._pipeline.dead_letter_max_bytes)
+            most = self._pipeline.dead_letter_max_bytes
+            for segment_id, letter, is_erased in letters_of_segments(tx, places) if places else ():
+                kept = Letter.of(letter, most, is_erased=is_erased)
                 letters[segment_id][letter.offset] = kept
             rows = contributions_of(tx, self._tables, ids)
         return live, _Held(totals={}, rows=rows, letters=letters)
@@ -274,10 +275,10 @@ class _Recounting:
         hint = "compaction may have removed records since" if self._pipeline.is_sparse else ""
         self.violations += differences.differences(segment, found, *rows, measures, hint)
         self.violations += differences.letter_differences(where, letters or {}, kept, hint)
-        if short := differences.not_compared(kept):
+        if short := differences.not_compared(letters or {}, kept):
             cause = (
                 f"{plural(short, 'dead letter')} kept with fewer bytes than dead_letter_max_bytes "
-                f"= {self._pipeline.dead_letter_max_bytes:,}, which were not compared"
+                f"= {self._pipeline.dead_letter_max_bytes:,}, or erased, which were not compared"
             )
             self.leave(where, cause)
         self._segments += 1

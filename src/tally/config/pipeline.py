@@ -1,88 +1,22 @@
 """A pipeline: its topics, line format, levels, result table and the options of its reader."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Annotated, Any, Final, Literal, get_args
 
-from cronsim import CronSim, CronSimError
+from cronsim import CronSim
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 
-from tally.config import names
+from tally.config import names, values
 from tally.config.servers import READER_DEFAULTS, Option, Section, check_reader_options
 from tally.lines.format import LineFormat
 from tally.lines.parsing import line_format_of
+from tally.lines.redaction import parse_redaction
 from tally.lines.time_rule import TimeRule, check_zone
-
-# Names of Airflow's for some cron expressions.
-SCHEDULE_NAMES: Mapping[str, str] = {
-    "@hourly": "0 * * * *",
-    "@daily": "0 0 * * *",
-    "@weekly": "0 0 * * 0",
-    "@monthly": "0 0 1 * *",
-    "@yearly": "0 0 1 1 *",
-}
 
 KEEPS_LINES: Final = ("rows", "procedure", "files")
 """The deliveries that keep each counted line."""
-
-
-def _check_distinct(topics: list[str]) -> list[str]:
-    if twice := sorted({topic for topic in topics if topics.count(topic) > 1}):
-        raise ValueError(f"{', '.join(twice)}: each topic once")
-    return topics
-
-
-def _check_level(level: str) -> str:
-    if not level or any(character.isspace() for character in level):
-        raise ValueError("a level is one word, as it stands in the line")
-    return level
-
-
-def _check_schedule(expression: str) -> str:
-    if expression in SCHEDULE_NAMES:
-        return expression
-    allowed = f'five fields such as "*/5 * * * *", or one of {", ".join(SCHEDULE_NAMES)}'
-    if len(expression.split()) != 5:
-        raise ValueError(f"a cron expression has {allowed}")
-    try:
-        CronSim(expression, datetime(2000, 1, 1, tzinfo=UTC))
-    except CronSimError as error:
-        raise ValueError(f"{error}: a cron expression has {allowed}") from None
-    return expression
-
-
-def _parse_start(value: object) -> object:
-    if isinstance(value, str) and value not in {"earliest", "latest"}:
-        try:
-            value = datetime.fromisoformat(value)
-        except ValueError:
-            raise ValueError(
-                '"earliest", "latest" or a time with its zone such as 2026-11-20T14:00:00Z'
-            ) from None
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise ValueError("a start time needs its zone, such as 2026-11-20T14:00:00Z")
-        return value.astimezone(UTC)
-    return value
-
-
-def _check_exactly_once(delivery: object) -> object:
-    if delivery in {"at_least_once", "at_most_once", "append", "streaming"}:
-        raise ValueError(
-            "counts are sums: what is delivered twice would be counted twice, and what is lost is "
-            'missing; "batch" is the choice for counts, "rows" or "files" for single lines'
-        )
-    return delivery
-
-
-def _check_notifier(notifier: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(notifier.get("class"), str) or "." not in notifier["class"]:
-        raise ValueError(
-            "a notifier needs its class, such as "
-            '{ class = "airflow.providers.smtp.notifications.smtp.SmtpNotifier", to = "…" }'
-        )
-    return notifier
 
 
 def _check_filter_key(key: str) -> str:
@@ -96,7 +30,7 @@ def _check_label(label: str) -> str:
 FilterKey = Annotated[str, AfterValidator(_check_filter_key)]
 Label = Annotated[str, AfterValidator(_check_label)]
 Topic = Annotated[str, AfterValidator(names.check_topic)]
-Level = Annotated[str, AfterValidator(_check_level)]
+Level = Annotated[str, AfterValidator(values.check_level)]
 Measure = Literal["count", "bytes"]
 
 
@@ -105,11 +39,11 @@ class Pipeline(Section):
 
     _name: str = PrivateAttr(default="")
 
-    topics: Annotated[list[Topic], Field(min_length=1), AfterValidator(_check_distinct)]
+    topics: Annotated[list[Topic], Field(min_length=1), AfterValidator(values.check_distinct)]
     """Topics whose lines are counted together."""
-    start: Annotated[Literal["earliest", "latest"] | datetime, BeforeValidator(_parse_start)] = (
-        "earliest"
-    )
+    start: Annotated[
+        Literal["earliest", "latest"] | datetime, BeforeValidator(values.parse_start)
+    ] = "earliest"
     """Where counting begins in a topic that is new to the pipeline: `earliest`, `latest` or a time
     with its zone (the first record at or after it)."""
     line_format: str | dict[str, Any] = "fixed"
@@ -156,9 +90,12 @@ class Pipeline(Section):
     share of 1,000 records or more is malformed; later it is a warning of the health."""
     dead_letter_max_bytes: Annotated[int, Field(ge=0, le=16_777_215)] = 16_384
     """Bytes of a malformed record that are kept; its whole length is always recorded."""
+    redact: list[Annotated[str, AfterValidator(values.check_redaction)]] = []
+    r"""Patterns, such as `'\d{13,19}'`, as in line formats, with bounded repeats: each match is
+    replaced by `***` in what is stored of a line: dead letters, kept lines and labels."""
     delivery: Annotated[
         Literal["batch", "partition", "rows", "procedure", "files"],
-        BeforeValidator(_check_exactly_once),
+        BeforeValidator(values.check_exactly_once),
     ] = "batch"
     """What is committed together: the counts and offsets of all partitions (`batch`), or of each
     partition by itself (`partition`); the others also keep each counted line, as a row (`rows`), by
@@ -186,7 +123,7 @@ class Pipeline(Section):
     reader: Annotated[dict[str, Option], AfterValidator(check_reader_options)] = {}
     """Options of Spark's Kafka reader, over Tally's own defaults. With any of them Spark reads also
     what a consumer of the driver would read."""
-    schedule: Annotated[str, AfterValidator(_check_schedule)] = "* * * * *"
+    schedule: Annotated[str, AfterValidator(values.check_schedule)] = "* * * * *"
     """When Airflow starts a batch, in UTC: a cron expression of five fields, or `@hourly` etc."""
     patience_s: Annotated[int, Field(ge=30, le=86_400)] = 600
     """Seconds the count of one batch may take; more than `mysql.statement_timeout_s`. The other
@@ -202,13 +139,16 @@ class Pipeline(Section):
     """Share of the lines of the latest batches that are counted; more raise an alert."""
     alert_silent_minutes: Annotated[int, Field(ge=1, le=100_000)] | None = None
     """Minutes without a new record; more raise an alert."""
-    notifiers: list[Annotated[dict[str, Any], AfterValidator(_check_notifier)]] = []
+    notifiers: list[Annotated[dict[str, Any], AfterValidator(values.check_notifier)]] = []
     """Airflow's notifiers of alerts: each has its `class` and its arguments, in which
     `{{ alert.text }}` says what is wrong; see docs/airflow.md."""
     max_lag_offsets: Annotated[int, Field(ge=0)] | None = None
     """Offsets that may wait to be counted; more are a warning of the health."""
     prune_after_days: Annotated[int, Field(ge=0, le=36_500)] = 14
     """Age in days at which the daily DAG prunes, after a green audit. 0: never."""
+    erase_after_days: Annotated[int, Field(ge=0, le=36_500)] = 0
+    """Age in days at which the daily DAG erases the text of dead letters and kept lines; their
+    offsets and minutes stay. 0: never."""
     owner: Annotated[str, Field(min_length=1)] = "tally"
     """Owner of the DAGs."""
     tags: list[str] = []
@@ -267,6 +207,11 @@ class Pipeline(Section):
         )
 
     @property
+    def redactions(self) -> tuple[str, ...]:
+        """What is never stored, as patterns for Java."""
+        return tuple(map(parse_redaction, self.redact))
+
+    @property
     def leaves_continuations(self) -> bool:
         """Whether a record that begins no line is unmatched instead of malformed."""
         return self.continuation_lines == "unmatched"
@@ -284,6 +229,7 @@ class Pipeline(Section):
         parts += [f"{key} {' or '.join(values)}" for key, values in self.filter.items()]
         parts += [f"by {', '.join(self.labels)}"] if self.labels else []
         parts += [f"{self.measure} besides lines"] if self.measure != "count" else []
+        parts += [f"{', '.join(self.redact)} redacted"] if self.redact else []
         parts += ["without continuation lines"] if self.leaves_continuations else []
         parts += [] if self.reads_committed else ["with open and aborted transactions"]
         rule = self.time_rule.fingerprint()
@@ -302,7 +248,7 @@ class Pipeline(Section):
 
     def due_before(self, now: datetime, grace_s: int) -> datetime:
         """What waits since then is late: two starts of the schedule and this many seconds ago."""
-        expression = SCHEDULE_NAMES.get(self.schedule, self.schedule)
+        expression = values.SCHEDULE_NAMES.get(self.schedule, self.schedule)
         starts = CronSim(expression, now, reverse=True)
         return next(islice(starts, 1, None)) - timedelta(seconds=grace_s)
 

@@ -20,6 +20,7 @@ from tally.ledger import commit as steps
 from tally.ledger import contributions, progress
 from tally.ledger.batches import find_batch, settle_replay
 from tally.ledger.dead_letters import replace_dead_letters
+from tally.ledger.erasures import erase_letters_of
 from tally.ledger.line_sets import check_lines
 from tally.ledger.tables import Tables, check_tables, tables_of
 from tally.model import Batch, BatchKind
@@ -83,7 +84,8 @@ def commit_in(
     2. ingest: move every partition's committed offset from its segment's start to its end, or none;
        replay: supersede every segment that it was planned to replace, or none,
     3. write the contributions, and add to the result what they differ by from those they replace,
-    4. write the dead letters, and delete those of replaced segments,
+    4. write the dead letters, without the text of what was erased, and delete those of replaced
+       segments,
     5. mark the segments live and the batch committed; kept lines must be safe by then,
     6. record which complete minutes have changed, and which are complete now.
 
@@ -120,6 +122,7 @@ def commit_in(
         contributions.take_from_result(tx, tables, batch.batch_id)
     # 4
     replace_dead_letters(tx, batch, counts.dead_letters)
+    erase_letters_of(tx, batch.batch_id)
     # 5
     steps.mark_live(tx, batch, counts.totals)
     steps.check_written(tx, tables, batch.batch_id)

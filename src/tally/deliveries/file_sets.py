@@ -1,8 +1,8 @@
 """Lines as Parquet files, one for each set, in a folder of any file system that PyArrow knows.
 
-A file is complete before its set is sealed, is never written to again, and has the name of its
-set: so a late writer writes a file without an entry. Which files are live is known by the view,
-and by a list beside the files that follows it.
+A file is complete before its set is sealed, is never written to again, and has the number of its
+set: so a late writer writes a file without an entry. Which files are live is known by the view, and
+by a list beside the files that follows it.
 """
 
 import json
@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, ClassVar, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tally.deliveries.contract import LineWriter
@@ -47,12 +48,12 @@ _SCHEMA: Final = pa.schema(
 _VIEW: Final = """
     create or replace sql security invoker view `{view}` as
     select concat('{url}/lines/', topic, '/', partition_id, '/', lpad(from_offset, 20, '0'), '-',
-            set_id, '.parquet') as file,
+            coalesce(file_id, set_id), '.parquet') as file,
         topic, topic_id, partition_id, from_offset, until_offset, line_count, segment_id, batch_id,
         cluster_id
     from `{sets}` where state = 'live' and line_count > 0
 """
-_VERSION: Final = 2
+_VERSION: Final = 3
 """Of the view; another one is another comment, so that the view is made again."""
 
 _READERS: Final = 16
@@ -122,7 +123,7 @@ class FileSets(SetStore):
                 return
             if kept is not None:
                 self._check_files(folder, kept)
-            elif any(_set_of(path) is not None for path in folder.list(_LINES)):
+            elif any(_number_of(path) is not None for path in folder.list(_LINES)):
                 raise ConfigError(
                     f"{self.url} has files of lines already, and nothing says whose they are",
                     next_step=self._own_folder,
@@ -161,6 +162,26 @@ class FileSets(SetStore):
         with opened(self.url) as folder, ThreadPoolExecutor(_READERS) as pool:
             return list(pool.map(partial(_found, folder), places))
 
+    def erase(self, place: SetPlace, first: int, until: int, *, dry_run: bool = False) -> int:
+        """Write a set's lines to another file, without the text at some offsets, and swap them.
+
+        The new file is that of a dropped set until then, and the old one after that: whichever is
+        left when this process dies is deleted with it, and readers see one of the two.
+        """
+        with opened(self.url) as folder:
+            try:
+                number = _texts(folder, place, first, until)
+            except FileNotFoundError:  # a set without lines has none
+                return 0
+            if dry_run or not number:
+                return number
+            spare = self.new_spare(place)
+            _write_without(folder, place, spare, range(first, until))
+        self.swap_files(place, spare)
+        self.inform_readers()
+        self.delete_dropped()
+        return number
+
     def delete(self, place: SetPlace) -> None:
         """Delete the file of a dropped set."""
         with opened(self.url) as folder:
@@ -186,13 +207,13 @@ class FileSets(SetStore):
         """
         with opened(self.url) as folder:
             of_sets = [
-                (set_id, path)
+                (number, path)
                 for below in (_LINES, OPEN)
                 for path in folder.list(below)
-                if (set_id := _set_of(path)) is not None
+                if (number := _number_of(path)) is not None
             ]
-            there = self.known([set_id for set_id, _ in of_sets])
-            orphans = [(set_id, path) for set_id, path in of_sets if set_id not in there]
+            there = self.known_files([number for number, _ in of_sets])
+            orphans = [(number, path) for number, path in of_sets if number not in there]
             for _, path in orphans:
                 folder.delete(path)
         return len(dict(orphans))
@@ -223,9 +244,7 @@ class _FileWriter(LineWriter):
         with opened(self._store.url) as folder:
             if self._parquet is None:
                 self._stream = folder.create(self._begun(folder))
-                self._parquet = pq.ParquetWriter(
-                    self._stream, _SCHEMA, compression="zstd", write_page_checksum=True
-                )
+                self._parquet = _parquet_writer(self._stream)
             self._parquet.write_table(table)
 
     def close(self) -> None:
@@ -246,6 +265,38 @@ class _FileWriter(LineWriter):
 
     def _begun(self, folder: Folder) -> str:
         return _open_path(self._place) if folder.is_local else _path(self._place)
+
+
+def _has_text(lines: pa.RecordBatch, first: int, until: int) -> Any:
+    """Which of some lines are at these offsets and have their text."""
+    offset = lines["record_offset"]
+    is_inside = pc.and_(pc.greater_equal(offset, first), pc.less(offset, until))
+    return pc.and_(is_inside, pc.is_valid(lines["value"]))
+
+
+def _texts(folder: Folder, place: SetPlace, first: int, until: int) -> int:
+    """How many lines of a set's file at some offsets have their text."""
+    with folder.open(_path(place)) as file:
+        read = pq.ParquetFile(file).iter_batches(columns=["record_offset", "value"])
+        return sum(int(pc.sum(_has_text(lines, first, until)).as_py() or 0) for lines in read)
+
+
+def _write_without(folder: Folder, place: SetPlace, spare: SetPlace, erased: range) -> None:
+    """Write the lines of a set to the file of another, without the text at some offsets."""
+    begun = _open_path(spare) if folder.is_local else _path(spare)
+    column = _SCHEMA.names.index("value")
+    with folder.open(_path(place)) as file, folder.create(begun) as stream:
+        lines = pq.ParquetFile(file, page_checksum_verification=True)
+        with _parquet_writer(stream) as parquet:
+            for some in lines.iter_batches():
+                has_text = _has_text(some, erased.start, erased.stop)
+                value = pc.if_else(has_text, pa.scalar(None, pa.binary()), some["value"])
+                parquet.write_batch(some.set_column(column, "value", value))
+    folder.finish(begun, _path(spare))
+
+
+def _parquet_writer(stream: Any) -> pq.ParquetWriter:
+    return pq.ParquetWriter(stream, _SCHEMA, compression="zstd", write_page_checksum=True)
 
 
 def _found(folder: Folder, place: SetPlace) -> KeptSet:
@@ -272,16 +323,16 @@ def _found(folder: Folder, place: SetPlace) -> KeptSet:
 
 def _path(place: SetPlace) -> str:
     """Of the file of a set, below the folder; the view has it, too."""
-    name = f"{place.from_offset:020}-{place.set_id}.parquet"
+    name = f"{place.from_offset:020}-{place.number}.parquet"
     return f"{_LINES}/{place.topic}/{place.partition_id}/{name}"
 
 
 def _open_path(place: SetPlace) -> str:
     """Of a file that is being written on a local disk."""
-    return f"{OPEN}/{place.set_id}.parquet"
+    return f"{OPEN}/{place.number}.parquet"
 
 
-def _set_of(path: str) -> int | None:
-    """The set of a file; None for a file that is none of a set."""
+def _number_of(path: str) -> int | None:
+    """The number of a file; None for a file that is none of a set."""
     found = _FILE.fullmatch(path)
     return int(found[1] or found[2]) if found else None

@@ -22,6 +22,7 @@ from tally.deliveries.set_tables import SetPlace
 from tally.errors import DataLossError, PackageMissingError, TallyError
 from tally.formatting import plural
 from tally.ledger import line_sets
+from tally.ledger.erasures import erased_of_segments
 from tally.ledger.invariants import Violation
 from tally.ledger.tables import find_tables
 from tally.model import Batch, SegmentState
@@ -151,12 +152,16 @@ class KeptLines(Delivery):
             known = line_sets.standings(
                 tx, sorted({w.segment_id for w in waiting} | committed.keys())
             )
-        by_verdict: dict[Verdict, list[int]] = {of: [] for of in Verdict}
+            erased = erased_of_segments(tx, [w.segment_id for w in waiting])
+        by_verdict: dict[Verdict, list[SetPlace]] = {of: [] for of in Verdict}
         for one in waiting:
-            by_verdict[verdict(one, known.get(one.segment_id))].append(one.set_id)
+            by_verdict[verdict(one, known.get(one.segment_id))].append(one)
         live, dropped = by_verdict[Verdict.LIVE], by_verdict[Verdict.DROPPED]
+        for segment_id, first, until in erased:
+            for one in (one for one in live if one.segment_id == segment_id):
+                store.erase(one, first, until)
         if live or dropped:
-            store.publish(live, dropped)
+            store.publish([one.set_id for one in live], [one.set_id for one in dropped])
         # What has changed stays in the outbox until the list has it. Always: whoever was slower may
         # have put an older list in its place, and died.
         store.inform_readers()

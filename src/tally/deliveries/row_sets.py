@@ -46,14 +46,14 @@ _FIRST_OF_KEY: Final = """ and not exists (
         and (t.topic, t.topic_id, t.cluster_id, t.partition_id, o.record_offset)
             < (s.topic, s.topic_id, s.cluster_id, s.partition_id, r.record_offset))
 """
-_VERSION: Final = 3
+_VERSION: Final = 4
 """Of the view; another one is another comment, so that the view is made again."""
 
 _MADE_BY_TALLY: Final = "writes the lines of "
 _COMMENT: Final = "comment 'Writes lines of an open set; the same lines again change nothing.'"
 """In the procedure's text: in its place stands whose lines they are."""
 
-_DELETED_AT_ONCE: Final = 10_000
+_CHANGED_AT_ONCE: Final = 10_000
 
 # Escaping may double a value; each line has words of its own in a statement.
 _ESCAPED: Final = 2
@@ -200,9 +200,21 @@ class RowSets(SetStore):
             minutes[row["set_id"]][row["log_time"]] = row["rows"]
         return [KeptSet(place=place, minutes=minutes[place.set_id]) for place in places]
 
+    def erase(self, place: SetPlace, first: int, until: int, *, dry_run: bool = False) -> int:
+        """Take the text of a set's rows at some offsets, some at a time."""
+        which = "set_id = %s and record_offset >= %s and record_offset < %s and value is not null"
+        values, erased = (place.set_id, first, until), 0
+        if dry_run:
+            with self.database.transaction(read_only=True) as tx:
+                return int(tx.scalar(f"select count(*) from `{self.kept}` where {which}", values))
+        some = f"update `{self.kept}` set value = null where {which} limit {_CHANGED_AT_ONCE}"
+        while number := self._until_answered(lambda tx: tx.execute(some, values)):
+            erased += number
+        return erased
+
     def delete(self, place: SetPlace) -> None:
         """Delete the rows of a dropped set, some at a time."""
-        statement = f"delete from `{self.kept}` where set_id = %s limit {_DELETED_AT_ONCE}"
+        statement = f"delete from `{self.kept}` where set_id = %s limit {_CHANGED_AT_ONCE}"
         while self._until_answered(lambda tx: tx.execute(statement, (place.set_id,))):
             pass
 

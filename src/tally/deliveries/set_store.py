@@ -20,7 +20,8 @@ from typing import ClassVar, Final
 
 from tally.aggregates.counts import LineSet
 from tally.deliveries.contract import LineWriter
-from tally.deliveries.set_tables import LISTED, PLACE, SetPlace, SetTables
+from tally.deliveries.set_erasure import ErasableSets
+from tally.deliveries.set_tables import LISTED, PLACE, SetPlace
 from tally.errors import ConfigError, DataLossError, FencedError, SchemaError
 from tally.model import Batch, Segment
 from tally.mysql.transactions import T, Transaction
@@ -28,7 +29,6 @@ from tally.views import view_of
 
 _COMPARED_AT_ONCE: Final = 500
 _DROPPED_AT_ONCE: Final = 1_000
-_ASKED_AT_ONCE: Final = 1_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +49,7 @@ class KeptSet:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SetStore(SetTables):
+class SetStore(ErasableSets):
     """The sets of one pipeline, on one server."""
 
     kept_s: ClassVar[int] = 0
@@ -116,6 +116,7 @@ class SetStore(SetTables):
                 # Random: numbers in order are given again by a server that was restored, and
                 # an earlier writer of such a set would write to the new one.
                 set_id=secrets.randbits(62),
+                file_id=None,
                 partition_id=partition.partition,
             )
             tx.insert_row(f"`{self.sets}`", **asdict(place))
@@ -262,15 +263,6 @@ class SetStore(SetTables):
         tx.execute(
             f"delete from `{self.sets}` where set_id = %s and state = 'dropped'", (place.set_id,)
         )
-
-    def known(self, set_ids: Sequence[int]) -> set[int]:
-        """Which of some sets are there, in whatever state."""
-        found: set[int] = set()
-        statement = f"select set_id from `{self.sets}` where set_id in %s"
-        for at in range(0, len(set_ids), _ASKED_AT_ONCE):
-            with self.database.transaction(read_only=True) as tx:
-                found.update(tx.scalars(statement, (set_ids[at : at + _ASKED_AT_ONCE],)))
-        return found
 
     def live(self) -> Iterator[SetPlace]:
         """Live sets that have lines, in order of key."""

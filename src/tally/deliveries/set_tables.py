@@ -35,6 +35,8 @@ _ADDED: Final = {
     "line_count": "line_count bigint unsigned null",
     "changed_at": "changed_at datetime(6) not null default current_timestamp(6)"
     " on update current_timestamp(6)",
+    "is_erased": "is_erased boolean not null default false",
+    "file_id": "file_id bigint unsigned null",
 }
 
 LISTED: Final = "state = 'live' and line_count > 0"
@@ -67,6 +69,13 @@ class SetPlace:
     """The first offset of the segment."""
     until_offset: int
     """The offset after its last one."""
+    file_id: int | None = None
+    """The number of its file, where that is not its key: it was written again to erase lines."""
+
+    @property
+    def number(self) -> int:
+        """The number of its file."""
+        return self.set_id if self.file_id is None else self.file_id
 
 
 PLACE: Final = ", ".join(field.name for field in fields(SetPlace))

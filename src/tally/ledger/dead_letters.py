@@ -116,8 +116,10 @@ def list_dead_letters(
 
 def letters_of_segments(
     tx: Transaction, segments: Mapping[int, TopicPartition]
-) -> Iterator[tuple[int, DeadLetter]]:
-    """The dead letters of segments, each with the segment; in no order.
+) -> Iterator[tuple[int, DeadLetter, bool]]:
+    """The dead letters of segments, each with the segment, and whether its text was erased.
+
+    In no order.
 
     Args:
         tx: An open transaction.
@@ -125,12 +127,13 @@ def letters_of_segments(
     """
     of = columns(DeadLetter, "d", partition_id="0", topic="''", log_time=_LOG_TIME)
     rows = tx.stream(
-        f"select segment_id, {of} from dead_letter d where segment_id in %s",
+        f"select segment_id, {of}, is_erased from dead_letter d where segment_id in %s",
         (list(segments),),
     )
     for row in rows:
         segment_id = row["segment_id"]
-        yield segment_id, record(DeadLetter, row, partition=segments[segment_id])
+        letter = record(DeadLetter, row, partition=segments[segment_id])
+        yield segment_id, letter, bool(row["is_erased"])
 
 
 def totals_by_reason(tx: Transaction, pipeline: str, among: Among = ALL) -> dict[str, int]:

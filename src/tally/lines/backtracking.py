@@ -125,11 +125,12 @@ class _Choice:
         return is_ahead or not all(_taking(part, _NONE) for part in self.behind(0))
 
 
-def check_ways(pattern: Group) -> None:
+def check_ways(pattern: Group, allowed: int = WAYS_MAX) -> None:
     """Raise ValueError, with the parts that meet, if a line can have more ways than allowed.
 
     Args:
         pattern: All of it.
+        allowed: Ways that one line may have.
     """
     # The most ways that one line can have, and the texts of the parts that meet there.
     most: tuple[int, list[str]] = (1, [])
@@ -143,7 +144,7 @@ def check_ways(pattern: Group) -> None:
         # What a possessive one took is not given back.
         if not (isinstance(choice.part, Repeated) and choice.part.is_possessive):
             left.append((choice, ways, parts))
-    if most[0] > WAYS_MAX:
+    if most[0] > allowed:
         repeats = " and ".join(dict.fromkeys(most[1]))
         raise ValueError(
             f"has parts that can share a text in many ways ({repeats}): one odd line could keep it "

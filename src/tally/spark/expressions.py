@@ -9,6 +9,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
 from tally.lines.format import BLANKS, Accepted, LineOptions
+from tally.lines.redaction import REPLACEMENT
+
+_BYTE_BY_BYTE: Final = "ISO-8859-1"
 
 REPLACED: Final = "\ufffd"
 """What stands in a text in place of bytes that are no UTF-8."""
@@ -22,6 +25,21 @@ def binary(literal: bytes) -> Column:
 def valid_text(value: Column) -> Column:
     """Bytes as a string of valid UTF-8: Java replaces other bytes in its own way."""
     return F.make_valid_utf8(value.cast("string"))
+
+
+def redacted_text(text: Column, patterns: Sequence[str]) -> Column:
+    """A string in which each match of some patterns for Java is replaced."""
+    for pattern in patterns:
+        text = F.regexp_replace(text, pattern, REPLACEMENT)
+    return text
+
+
+def redacted(value: Column, patterns: Sequence[str]) -> Column:
+    """The same for bytes, each of which is one character to the patterns."""
+    if not patterns:
+        return value
+    text = redacted_text(F.decode(value, _BYTE_BY_BYTE), patterns)
+    return F.encode(text, _BYTE_BY_BYTE)
 
 
 def usual_blanks(text: Column, options: LineOptions) -> Column:

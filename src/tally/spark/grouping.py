@@ -18,7 +18,7 @@ from pyspark.sql.types import StructField
 from tally.aggregates.aggregate import Aggregate, Sum
 from tally.config.pipeline import Pipeline
 from tally.model import OffsetRange
-from tally.spark.expressions import Stages
+from tally.spark.expressions import Stages, redacted
 from tally.spark.line import Line
 from tally.spark.line_columns import read_line
 from tally.spark.task_groups import add_up, whole
@@ -140,7 +140,7 @@ class Grouping:
             *self.places,
             F.col("offset"),
             minute.alias("minute"),
-            F.when(minute.isNotNull(), F.col("value")).alias("value"),
+            F.when(minute.isNotNull(), self._stored()).alias("value"),
             line.key_digest.alias("key_digest"),
             is_malformed.alias("is_malformed"),
         )
@@ -176,7 +176,7 @@ class Grouping:
             F.when(is_malformed, self._kept_bytes()).otherwise(0).alias("kept_bytes"),
             *more,
             reason.alias("reason"),
-            only(F.substring("value", 1, bytes_max)).alias("value"),
+            only(F.substring(self._stored(), 1, bytes_max)).alias("value"),
             only(F.octet_length("value")).alias("value_bytes"),
             only(F.unix_micros("timestamp")).alias("micros"),
         )
@@ -201,6 +201,10 @@ class Grouping:
             *self._named_labels(line.key_labels),
             *more,
         )
+
+    def _stored(self) -> Column:
+        """What of a record's value may be stored."""
+        return redacted(F.col("value"), self.pipeline.redactions)
 
     def _kept_bytes(self) -> Column:
         """Bytes that are kept of a record if it is malformed."""

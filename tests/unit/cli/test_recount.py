@@ -207,7 +207,7 @@ def test_each_dead_letter_is_compared_with_its_record() -> None:
             (6, "the ledger says none, Kafka holds no-match, 3 bytes"),
         )
     ]
-    assert not_compared(kept) == 1
+    assert not_compared(held, kept) == 1
 
 
 def test_what_kafka_holds_before_the_start_is_named() -> None:

@@ -31,6 +31,7 @@ from tally.airflow.console.access import (
 )
 from tally.airflow.console.drawing import RequestLimit, draw, export
 from tally.airflow.console.page import Asked, Page, Query
+from tally.airflow.console.runs import record_reader
 from tally.context import console_context
 from tally.errors import TallyError
 from tally.lines.time_rule import UTC
@@ -71,6 +72,9 @@ ASK_KAFKA: Final = frozenset(
     {"summaries.html", "kafka.html", "strips.html", "lines.html", "record.html", "decide.html"}
 )
 """Those of the templates for which Kafka is asked."""
+
+SHOW_LINES: Final = frozenset({"lines.html", "record.html", "dead_letters.html"})
+"""Those with bytes of records, for users who may read them: Airflow's audit log says who did."""
 
 
 def create_console(config: Path) -> FastAPI:
@@ -145,6 +149,8 @@ def _answer(
         user=user,
         may_read_lines=frame["may_read_lines"](pipeline),
     )
+    if asked.may_read_lines and template in SHOW_LINES:
+        record_reader(pipeline, user, template.removesuffix(".html"), asked.query)
     page = compose(asked)
     if isinstance(page, Response):
         return page

@@ -1,11 +1,13 @@
-"""Tally's DAGs and their runs, as Airflow's own database has them."""
+"""Tally's DAGs and their runs, as Airflow's own database has them, and its audit log."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from airflow.models import DagModel, DagRun
+from airflow.models.log import Log
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
@@ -15,6 +17,11 @@ from tally.airflow.audit_dag import AUDIT, REPORT_KEY
 from tally.config.settings import Settings
 from tally.status.surroundings import Surroundings, engine_error
 
+LINES_SHOWN: Final = "tally_lines_shown"
+"""The event of Airflow's audit log for whoever is shown lines."""
+_WHICH: Final = frozenset(
+    {"at", "minute", "label", "value", "batch", "partition", "offset", "since", "until", "reason"}
+)
 TASKS_MAX: Final = 500
 """Tasks of a run that are shown."""
 
@@ -96,3 +103,18 @@ def audits(dag_id: str, *, limit: int, reported: bool = False) -> list[AuditRun]
             )
             for state, ended_at, xcom in session.execute(runs.limit(limit))
         ]
+
+
+def record_reader(dag_id: str, user: Any, page: str, asked: Mapping[str, str]) -> None:
+    """Enter into Airflow's audit log who is shown lines of a pipeline, and which.
+
+    Args:
+        dag_id: The pipeline's DAG.
+        user: Airflow's user.
+        page: The page's name.
+        asked: The parameters of its address; a text that is looked for is left out.
+    """
+    which = {key: value for key, value in asked.items() if key in _WHICH}
+    extra = json.dumps({**which, "page": page})
+    with create_session() as session:
+        session.add(Log(LINES_SHOWN, owner=user.get_name(), dag_id=dag_id, extra=extra))
