@@ -156,6 +156,43 @@ def test_an_adoption_says_what_is_lost_with_it(tally: Call, world: World) -> Non
     assert world.offsets()[0] == (10, 10)
 
 
+def test_a_moved_topic_is_counted_on_where_its_copies_begin(tally: Call, world: World) -> None:
+    """By time or by offset; a preview says what would be counted twice or never."""
+    commit(world, *[LINE] * 3)
+    through = datetime.fromisoformat(tally("status", "--json").document["counted_through"])
+    copied = int((through - timedelta(minutes=5)).timestamp() * 1000)
+    later = int((through + timedelta(minutes=5)).timestamp() * 1000)
+    world.delete_topic()
+    world.create_topic(2)
+    # Two that the old cluster no longer had come first; so the offsets are others.
+    world.produce([LINE] * 5, 0, fields={"timestamp": copied})
+    world.produce([LINE] * 4, 0, fields={"timestamp": later})
+    world.produce([LINE] * 2, 1, fields={"timestamp": later})
+    words = ("topics", "adopt", world.name, world.topic, *REASON)
+
+    def previewed(*start: str) -> tuple[list[int], int, int]:
+        view = tally(*words, *start, "--dry-run", "--json").ends(0).document
+        assert datetime.fromisoformat(view["counted_through"]) == through
+        begins = [one["offset"] for one in view["partitions"]]
+        return begins, view["counted_twice"], view["never_counted"]
+
+    assert previewed() == ([0, 0], 5, 0)
+    assert previewed("--start", "latest") == ([9, 2], 0, 6)
+    assert previewed("--offset", "0=2", "--offset", "1=1") == ([2, 1], 3, 1)
+    at = through.isoformat()
+    assert previewed("--start", at) == ([5, 0], 0, 0)
+    told = tally(*words, "--dry-run").ends(0).stdout
+    assert "5 records would be counted twice, and 0 records never" in told
+    tally(*words, "--start", at, "--offset", "0=2").ends(2, "exclude each other")
+    tally(*words, "--start", "yesterday", "--dry-run").ends(2, "a time with its zone")
+    tally(*words, "--offset", "0=2", "--dry-run").ends(2, f"{world.topic}/1: Kafka has [0, 2)")
+    tally(*words, "--offset", "0=10", "--offset", "1=0", "--dry-run").ends(2, "Kafka has [0, 9)")
+    assert tally(*words, "--start", at, "--yes").exit_code == 0
+    commit(world)
+    assert sum(world.counts().values()) == 3 + 6
+    tally("audit", "--recount").ends(0)
+
+
 def test_a_topic_that_a_restored_ledger_lacks_does_not_begin_at_its_end(
     tally: Call, world: World
 ) -> None:

@@ -3,6 +3,8 @@
 import base64
 import re
 import shlex
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +15,7 @@ from tally.cli.app import App
 from tally.planning.replay_request import BoundsAsked
 from tally.reading.dead_letters import dead_letters
 from tests.cli.conftest import LINE, MINUTE, Call, commit
+from tests.fakes import ManualClock
 from tests.world import World
 
 pytestmark = pytest.mark.stack
@@ -38,6 +41,31 @@ def test_status_sets_the_ledger_beside_kafka(tally: Call, world: World) -> None:
     wide = tally("status", "--wide").stdout.splitlines()
     assert wide[1].split()[:5] == [f"{world.topic}/0", "0", "3", "8", "5"]
     assert wide[1].split()[-1] == first["topic_id"]
+
+
+def test_status_tells_how_the_tables_grow(tally: Call, world: World) -> None:
+    """By the batches of the last 24 hours: an older one is no part of it."""
+    before = datetime.now(UTC) - timedelta(days=2)
+    earlier = world.through(database=replace(world.database, clock=ManualClock(before)))
+    commit(earlier, LINE)
+    commit(world, LINE, LINE.replace("14:09", "14:10"), "no line")
+    commit(world, LINE)
+    tally("status", "--gib", "1").ends(2, "--growth")
+    growth = tally("status", "--growth", "--gib", "1", "--json").ends(0).document["growth"]
+    rows = {table["table"]: table["rows_a_day"] for table in growth["tables"]}
+    assert rows == {
+        "batch": 2,
+        "segment": 2,
+        "segment_count": 3,
+        "dead_letter": 1,
+        world.name: 2,
+    }
+    assert growth["bytes_a_day"] == sum(table["bytes_a_day"] for table in growth["tables"]) > 0
+    left = (2**30 - growth["bytes"]) / growth["bytes_a_day"]
+    assert growth["days_left"] == pytest.approx(left, abs=0.1)
+    shown = tally("status", "--growth", "--gib", "1").ends(0).stdout
+    assert "segment_count" in shown
+    assert "1 GiB in " in shown
 
 
 def test_the_result_is_shown_minute_by_minute(tally: Call, world: World) -> None:

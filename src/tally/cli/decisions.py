@@ -1,22 +1,26 @@
-"""``losses``, ``topics``, ``abandon`` and ``prune``: what only an operator can decide."""
+"""``losses``, ``topics``, ``abandon``, ``erase``, ``prune``: what only an operator can decide."""
 
 import re
 from dataclasses import replace
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from tally.cli import options
 from tally.cli.app import App
 from tally.cli.command import Group, command
+from tally.cli.output import moment
+from tally.config.values import parse_start
 from tally.errors import UsageError
 from tally.formatting import plural
 from tally.ledger.decisions import AdoptionView
 from tally.maintenance import decisions
+from tally.maintenance import erase as erasing
 from tally.maintenance import prune as retention
-from tally.model import BatchKind
+from tally.model import BatchKind, OffsetRange
 from tally.reading import columns
+from tally.reading.dead_letters import read_partition
 
 _UNITS: Final = {"h": "hours", "d": "days", "w": "weeks"}
 BEGINS: Final = columns.Column("offset", "", "COUNTING BEGINS AT", columns.OFFSET)
@@ -108,32 +112,53 @@ def topics() -> None:
     """
 
 
+def _parse_begin(text: str) -> tuple[int, int]:
+    """``3=250``: a partition and an offset."""
+    found = re.fullmatch(r"(\d{1,9})=(\d{1,18})", text)
+    if found is None:
+        raise ValueError(f"{text!r} is no partition with its offset, such as 3=250")
+    return int(found[1]), int(found[2])
+
+
 @topics.command(document=AdoptionView)
 @click.argument("pipeline", shell_complete=options.complete_pipelines)
 @click.argument("topic", shell_complete=options.complete_topics)
 @options.reason
 @click.option(
     "--start",
-    type=click.Choice(["earliest", "latest"]),
+    type=options.Text("time", parse_start),
     default="earliest",
-    help="Where counting of the new generation begins.",
+    help="Where counting of the new generation begins: earliest, latest, or a time with its zone.",
+)
+@click.option(
+    "--offset",
+    "offsets",
+    metavar="NUMBER=OFFSET",
+    multiple=True,
+    type=options.Text("number=offset", _parse_begin),
+    help="Begin at this offset of a partition; for each partition, in place of --start.",
 )
 @options.dry_run
 @options.yes
-def adopt(
-    app: App, pipeline: str, topic: str, reason: str, start: str, dry_run: bool, yes: bool
-) -> None:
+def adopt(app: App, /, pipeline: str, topic: str, start: Any, **decision: Any) -> None:
     """Follow a topic's new generation from now on.
 
     What was counted from the old generation stays in the result. Its open losses, and what was
     planned of it and never counted, are accepted as lost; with --start earliest also what the new
-    generation has lost already. Shows all of it, and where counting would begin, and asks.
+    generation has lost already. Shows all of it, where counting would begin, and by the records'
+    timestamps how many of them would be counted twice or never if they are copies; and asks.
 
     Examples:
         tally topics adopt error_log alog --reason 're-created with 12 partitions' --dry-run
-        tally topics adopt error_log alog --start latest --reason 'moved cluster' --yes
+        tally topics adopt error_log alog --start 2026-11-20T14:00:00Z --reason 'moved cluster'
+        tally topics adopt error_log alog --offset 0=300 --offset 1=250 --reason 'moved cluster'
     """
     out = app.out
+    reason, dry_run = decision["reason"], decision["dry_run"]
+    if decision["offsets"]:
+        if start != "earliest":
+            raise UsageError("--start and --offset exclude each other", next_step="leave one out")
+        start = dict(decision["offsets"])
     view = decisions.preview_adoption(app.context, pipeline, topic, start=start, reason=reason)
     out.line(f"{topic} with the id {view.topic_id} on cluster {view.cluster_id}")
     place = replace(columns.PLACE, of=lambda begin: f"{topic}/{begin.partition}")
@@ -145,8 +170,14 @@ def adopt(
         )
     if view.was_followed_before:
         out.line("this id was followed before: counting resumes where it stopped")
+    elif view.counted_through is not None:
+        out.line(
+            f"counted through {moment(view.counted_through)}; by their timestamps "
+            f"{plural(view.counted_twice or 0, 'record')} would be counted twice, and "
+            f"{plural(view.never_counted or 0, 'record')} never, if they are copies of the old ones"
+        )
     if not dry_run:
-        app.confirm(f"Follow {topic} with the id {view.topic_id} from now on?", yes=yes)
+        app.confirm(f"Follow {topic} with the id {view.topic_id} from now on?", yes=decision["yes"])
         view = decisions.adopt(app.context, view, reason=reason)
     out.document(view)
     offsets = sum(one.range.offsets for one in view.lost)
@@ -188,6 +219,83 @@ def _parse_age(text: str) -> timedelta:
     if found is None:
         raise ValueError(f"{text!r} is not an age; write 30d, 12h or 4w")
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+@command(document=erasing.ErasedView)
+@options.pipeline
+@click.option(
+    "--partition",
+    required=True,
+    metavar="TOPIC/NUMBER",
+    help="Of this partition, in all generations of its topic.",
+)
+@click.option("--from", "from_offset", required=True, type=options.OFFSET, help="First offset.")
+@click.option(
+    "--until",
+    "until_offset",
+    type=options.OFFSET,
+    help="Offset after the last one; by default only the first.",
+)
+@options.reason
+@options.dry_run
+@options.yes
+def erase(
+    app: App,
+    pipeline: str | None,
+    partition: str,
+    from_offset: int,
+    until_offset: int | None,
+    **decision: Any,
+) -> None:
+    """Erase the text of lines that must go.
+
+    Dead letters and kept lines lose their text; offsets, minutes and counts stay, and so does the
+    audit's proof. The ledger keeps the offsets, who erased them and why: write no part of the text
+    into the reason. A replay of these offsets stores no text, either. What Kafka has of them goes
+    with its retention or by `tally kafka delete-records`; values of labels are part of the counts.
+
+    Examples:
+        tally erase error_log --partition alog/0 --from 300 --reason 'ticket 17' --dry-run
+        tally erase error_log --partition alog/0 --from 300 --until 310 --reason 'ticket 17' --yes
+    """
+    name = app.pipeline(pipeline)
+    until = from_offset + 1 if until_offset is None else until_offset
+    if until <= from_offset:
+        raise UsageError(
+            f"--until {until} is not behind --from {from_offset}",
+            next_step="--until names the offset after the last one",
+        )
+    erased = OffsetRange(
+        partition=read_partition(partition, "--partition"),
+        from_offset=from_offset,
+        until_offset=until,
+    )
+    reason, dry_run = decision["reason"], decision["dry_run"]
+    view = erasing.erase(app.context, name, erased, reason=reason, dry_run=True)
+    if not dry_run:
+        said = f"{plural(view.dead_letters, 'dead letter')} and {plural(view.lines, 'kept line')}"
+        app.confirm(f"Erase the text of {said} of {erased}?", yes=decision["yes"])
+        view = erasing.erase(app.context, name, erased, reason=reason)
+    app.out.document(view)
+    verb = "would lose" if dry_run else "lost"
+    app.out.line(
+        f"{erased}: {plural(view.dead_letters, 'dead letter')} and "
+        f"{plural(view.lines, 'kept line')} {verb} their text"
+    )
+
+
+@command(document=erasing.ErasuresView)
+@options.pipeline
+@options.wide
+def erasures(app: App, pipeline: str | None) -> None:
+    """List what was erased by request, oldest first.
+
+    Examples:
+        tally erasures error_log
+    """
+    view = erasing.erasures(app.context, app.pipeline(pipeline))
+    app.out.document(view)
+    app.out.records(columns.ERASURE, view.erasures)
 
 
 @command(document=retention.PruneView)

@@ -2,18 +2,22 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
+
+import click
 
 from tally.cli import options
 from tally.cli.app import App
 from tally.cli.command import command
 from tally.cli.output import Output, health_label, moment, sums
-from tally.errors import EXIT_FINDINGS, EXIT_OK
+from tally.errors import EXIT_FINDINGS, EXIT_OK, UsageError
 from tally.formatting import plural
 from tally.reading import columns
 from tally.reading.columns import COUNT, TEXT, Column
 from tally.status.doctor import examine
 from tally.status.doctor.diagnosis import DoctorView
+from tally.status.growth import GrowthView, growth_of
 from tally.status.health import Health, Problem, ProblemReason
 from tally.status.overview import PipelinesView, overview
 from tally.status.status import Statuses, StatusView
@@ -25,6 +29,13 @@ SUMMARY: Final = (
     Column("lag_offsets", "", "LAG", COUNT),
     Column("last_committed_at", "", "LAST COMMIT", TEXT),
     Column("table", "", "TABLE", of=lambda one: one.result_table or ""),
+)
+
+GROWTH: Final = (
+    Column("table", "", "TABLE"),
+    Column("rows_a_day", "", "ROWS A DAY", COUNT),
+    Column("bytes_a_day", "", "BYTES A DAY", COUNT),
+    Column("bytes", "", "BYTES NOW", COUNT),
 )
 
 
@@ -79,7 +90,13 @@ def _show_problems(out: Output, problems: Sequence[Problem], *, of: str = "") ->
 @options.pipeline
 @options.wide
 @options.check
-def status(app: App, pipeline: str | None, check: bool) -> int:
+@click.option("--growth", is_flag=True, help="Show how MySQL's tables grow with it, too.")
+@click.option(
+    "--gib",
+    type=options.Number("a number of GiB"),
+    help="With --growth: in how many days they have so many GiB.",
+)
+def status(app: App, pipeline: str | None, check: bool, growth: bool, gib: int | None) -> int:
     """Show the health of a pipeline and the status of each partition.
 
     Shows the committed offset, Kafka's end and the lag in offsets; the open batch and the last
@@ -92,15 +109,23 @@ def status(app: App, pipeline: str | None, check: bool) -> int:
     Examples:
         tally status
         tally status error_log --check
+        tally status error_log --growth --gib 100
         tally status error_log --json | jq '[.partitions[].lag_offsets] | add'
     """
+    if gib is not None and not growth:
+        raise UsageError("--gib needs --growth", next_step="add --growth")
     if pipeline is None and (len(app.settings.names) > 1 or app.settings.disabled):
         return _show_all(app, check=check)
     name = app.pipeline(pipeline)
     statuses = _statuses(app, check=check)
     view = statuses.of(name)
+    if growth:
+        limit = None if gib is None else gib * 2**30
+        view = replace(view, growth=growth_of(app.context, name, limit))
     app.out.document(view)
     _show_status(app.out, view)
+    if view.growth is not None:
+        _show_growth(app.out, view.growth, gib)
     return _exit_code(statuses, view.health, check=check)
 
 
@@ -126,6 +151,17 @@ def _show_status(out: Output, view: StatusView) -> None:
     out.line(f"health: {health_label(view.health)}")
     # Why Kafka has not answered is the command's own error, which is shown at its end.
     _show_problems(out, [p for p in view.problems if p.reason != ProblemReason.KAFKA_UNANSWERED])
+
+
+def _show_growth(out: Output, growth: GrowthView, gib: int | None) -> None:
+    out.line()
+    out.records(GROWTH, growth.tables)
+    out.sentence(
+        f"{growth.bytes_a_day / 2**20:,.1f} MiB a day by the batches of the last 24 hours, before "
+        f"anything is pruned; {growth.bytes / 2**20:,.1f} MiB now"
+    )
+    if growth.days_left is not None:
+        out.line(f"{gib:,} GiB in {growth.days_left:,.0f} days")
 
 
 @command(document=DoctorView)

@@ -5,13 +5,13 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Final
 
 import click
 from click.shell_completion import shell_complete
 
-from tally import __version__
+from tally import __version__, logs
 from tally.cli.app import App
 from tally.cli.command import Group
 from tally.cli.extensions import Sections, extensions
@@ -27,6 +27,7 @@ SECTIONS: Final[Sections] = {
         "format": (".format", "Try line formats before they are configured."),
         "doctor": (".status", "Check everything Tally needs and say what to do."),
         "airflow": (".set_up", "Let an Airflow of your own find Tally, and call it."),
+        "monitoring": (".set_up", "Let a Prometheus and a Grafana of your own watch Tally."),
         "jars": (".set_up", "Fetch Spark's Kafka connector, and prepare Spark's start."),
         "connect-server": (
             ".set_up",
@@ -55,6 +56,8 @@ SECTIONS: Final[Sections] = {
         "losses": (".decisions", "Records that are gone from Kafka."),
         "topics": (".decisions", "Topics that were deleted and created again."),
         "abandon": (".decisions", "Abandon a planned batch."),
+        "erase": (".decisions", "Erase the text of lines that must go."),
+        "erasures": (".decisions", "List what was erased by request, oldest first."),
     },
 }
 
@@ -159,32 +162,11 @@ def cli(app: App, config: Path | None) -> None:
     app.config = config
 
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-
-
-class LogFormatter(logging.Formatter):
-    """``WARNING offsets_not_mirrored pipeline='error_log' cause='…'``."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """One line, and the traceback below it if there is one."""
-        fields = [f"{k}={v!r}" for k, v in vars(record).items() if k not in _STANDARD]
-        line = " ".join([record.levelname, record.getMessage(), *fields])
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
-
-
-def is_worth_saying(record: logging.LogRecord) -> bool:
-    """False for what py4j logs through the root logger: it raises the same as an error."""
-    return PurePath(record.pathname).parent.name != "py4j"
-
-
 def main() -> None:
     """Entry point of the program ``tally``."""
     # A character that the terminal's encoding does not have must not fail a command after a commit.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    handler = logging.StreamHandler()
-    handler.setFormatter(LogFormatter())
-    handler.addFilter(is_worth_saying)
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logs.configure(logging.WARNING)
     cli.main(prog_name="tally")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from tally.errors import UsageError
 from tally.ledger.positions import insert_generation, insert_positions, known_topics
@@ -144,15 +144,34 @@ class AdoptionView(Generation):
     topic: str
     """The topic."""
     start: str
-    """``earliest`` or ``latest``: where counting of a new generation begins."""
+    """Where counting of a new generation begins: ``earliest``, ``latest``, a time, ``offsets``."""
     was_followed_before: bool = False
     """Whether the ledger has followed this generation before; then counting resumes."""
     partitions: tuple[StartView, ...]
     """Where counting begins or resumes."""
     lost: tuple[LostView, ...] = ()
     """What is accepted as lost, of both generations."""
+    counted_through: datetime | None = None
+    """All is counted that Kafka had of the old generation at this moment; None when not known."""
+    counted_twice: int | None = None
+    """Offsets from where counting begins on whose records are from before that moment: if they are
+    copies of the old generation's, they count twice. None when the moment is not known."""
+    never_counted: int | None = None
+    """Offsets before where counting begins whose records are from that moment or later."""
     adopted: bool = False
     """Whether it is adopted; false for a preview."""
+
+
+def counted_through(tx: Transaction, pipeline: str, topic: str) -> datetime | None:
+    """Through which moment the current generation of a topic is counted; None when not known."""
+    row = tx.one(
+        "select min(o.counted_through) as through, count(*) = count(o.counted_through) as is_known"
+        " from partition_offset o join topic_incarnation i using (incarnation_id)"
+        " where i.pipeline = %s and i.topic = %s and i.state = 'current'",
+        (pipeline, topic),
+    )
+    through: datetime | None = row["through"]
+    return through.replace(tzinfo=UTC) if row["is_known"] and through is not None else None
 
 
 def starts_of(offsets: Mapping[int, int]) -> tuple[StartView, ...]:

@@ -1,6 +1,8 @@
 """What only an operator decides: about lost records, re-created topics and planned batches."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from tally.context import Context, Transaction
 from tally.errors import MissingTopicError, UsageError
@@ -8,7 +10,7 @@ from tally.ledger import batches, decisions, replays
 from tally.ledger.decisions import AdoptionView, LossRecord, LostView, StartView, starts_of
 from tally.ledger.positions import known_topics, lock_pipeline
 from tally.ledger.replays import ReplayRecord
-from tally.model import BatchKind, OffsetRange
+from tally.model import BatchKind, KafkaSnapshot, OffsetRange, TopicPartition
 from tally.planning.blocks import create_topic
 from tally.planning.ingest import first_offsets
 from tally.views import view_of
@@ -83,8 +85,13 @@ def decide_losses(
     ctx.database.run(work, dry_run=dry_run)
 
 
+Start = str | datetime | Mapping[int, int]
+"""Where counting of a new generation begins: ``earliest``, ``latest``, at the first record at or
+after a time, or at the offset of each partition."""
+
+
 def preview_adoption(
-    ctx: Context, name: str, topic: str, *, start: str = "earliest", reason: str
+    ctx: Context, name: str, topic: str, *, start: Start = "earliest", reason: str
 ) -> AdoptionView:
     """What adopting a topic as Kafka shows it now would mean; nothing is changed.
 
@@ -92,22 +99,45 @@ def preview_adoption(
         ctx: What is needed from outside.
         name: The pipeline.
         topic: One of its topics.
-        start: ``earliest`` or ``latest``: where counting begins in a generation that is new.
+        start: Where counting begins in a generation that is new.
         reason: Why it would be adopted.
 
     Raises:
         UsageError: The pipeline does not read the topic, the ledger does not know it, or follows
-            this generation already.
+            this generation already; or Kafka has no such offset.
         MissingTopicError: Kafka does not know it.
     """
-    return adopt(ctx, adoption_of(ctx, name, topic, start=start), reason=reason, dry_run=True)
+    shown = adoption_of(ctx, name, topic, start=start)
+    with ctx.database.transaction(read_only=True) as tx:
+        through = decisions.counted_through(tx, name, topic)
+    if through is not None:
+        shown = _with_overlap(ctx, shown, through)
+    return adopt(ctx, shown, reason=reason, dry_run=True)
 
 
-def adoption_of(ctx: Context, name: str, topic: str, *, start: str = "earliest") -> AdoptionView:
+def _with_overlap(ctx: Context, shown: AdoptionView, through: datetime) -> AdoptionView:
+    """With what would be counted twice or never if the records are copies with their timestamps."""
+    begins = {
+        TopicPartition(topic=shown.topic, partition=one.partition): one.offset
+        for one in shown.partitions
+    }
+    reads_committed = ctx.settings.pipeline(shown.pipeline).reads_committed
+    held = ctx.kafka.snapshot([shown.topic], read_committed=reads_committed)
+    found = ctx.kafka.offsets_at(begins, through)
+    meets = first_offsets(held, [shown.topic], "timestamp", found)
+    return replace(
+        shown,
+        counted_through=through,
+        counted_twice=sum(max(0, meets[p] - begin) for p, begin in begins.items()),
+        never_counted=sum(max(0, begin - meets[p]) for p, begin in begins.items()),
+    )
+
+
+def adoption_of(ctx: Context, name: str, topic: str, *, start: Start = "earliest") -> AdoptionView:
     """A topic as Kafka shows it now, and where counting would begin in it; the ledger is not asked.
 
     Raises:
-        UsageError: The pipeline does not read the topic.
+        UsageError: The pipeline does not read the topic, or Kafka has no such offset.
         MissingTopicError: Kafka does not know it.
     """
     pipeline = ctx.settings.pipeline(name)
@@ -122,15 +152,56 @@ def adoption_of(ctx: Context, name: str, topic: str, *, start: str = "earliest")
             f"Kafka has no topic {topic}; there is nothing to adopt",
             next_step=create_topic(topic),
         )
-    starts = first_offsets(kafka, [topic], start, {})
+    starts = _starts(ctx, kafka, topic, start)
     return AdoptionView(
         pipeline=pipeline.name,
         topic=topic,
         topic_id=kafka.topics[topic].topic_id,
         cluster_id=kafka.cluster_id,
-        start=start,
+        start=_in_words(start),
         partitions=starts_of({where.partition: offset for where, offset in starts.items()}),
     )
+
+
+def _starts(
+    ctx: Context, kafka: KafkaSnapshot, topic: str, start: Start
+) -> dict[TopicPartition, int]:
+    """Where counting would begin in each partition.
+
+    Raises:
+        UsageError: Kafka has no such offset.
+    """
+    if isinstance(start, str):
+        return first_offsets(kafka, [topic], start, {})
+    held = {
+        TopicPartition(topic=topic, partition=n): of
+        for n, of in kafka.topics[topic].partitions.items()
+    }
+    if isinstance(start, datetime):
+        return first_offsets(kafka, [topic], "timestamp", ctx.kafka.offsets_at(held, start))
+    starts = {where: start.get(where.partition) for where in held}
+    wrong = [
+        f"{where}: Kafka has [{held[where].earliest}, {held[where].written_end})"
+        for where, at in starts.items()
+        if at is None or not held[where].earliest <= at <= held[where].written_end
+    ]
+    wrong += [
+        f"{topic}/{n}: Kafka has no such partition"
+        for n in start
+        if n not in {p.partition for p in held}
+    ]
+    if wrong:
+        raise UsageError(
+            f"each partition needs an offset that Kafka has: {'; '.join(wrong)}",
+            next_step="--offset NUMBER=OFFSET for each partition",
+        )
+    return {where: at for where, at in starts.items() if at is not None}
+
+
+def _in_words(start: Start) -> str:
+    if isinstance(start, datetime):
+        return start.isoformat()
+    return start if isinstance(start, str) else "offsets"
 
 
 def is_followed(ctx: Context, shown: AdoptionView) -> bool:

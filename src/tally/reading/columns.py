@@ -169,6 +169,15 @@ LOSS: Final = (
     Column("reason", "reason", "REASON", wide=True),
 )
 
+ERASURE: Final = (
+    PLACE,
+    SPAN,
+    replace(OFFSETS, wide=True),
+    Column("requested_at", "erased", "ERASED"),
+    Column("requested_by", "by", "BY"),
+    Column("reason", "reason", "REASON"),
+)
+
 DEAD_LETTER: Final = (
     Column("batch_id", "batch", "BATCH", OFFSET),
     PLACE,

@@ -15,6 +15,7 @@ from tally.ledger.results import CompleteMinute
 from tally.ledger.rules import Understood
 from tally.model import TopicPartition
 from tally.planning.blocks import Block
+from tally.status.growth import GrowthView
 from tally.status.health import (
     Health,
     Problem,
@@ -69,6 +70,8 @@ class StatusView:
     """The planned minute batches: at most one, or by partition one of each."""
     last_committed_batch: BatchRecord | None
     """The minute batch that was committed last."""
+    growth: GrowthView | None
+    """How MySQL's tables grow with it; null when that was not asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,6 +218,7 @@ def status_of(state: PipelineState) -> StatusView:
         records_per_second=round(state.recent_records / RATE_OVER.total_seconds(), 2),
         kafka_answered=kafka is not None,
         cluster_id=kafka.cluster_id if kafka else None,
+        growth=None,
     )
 
 
