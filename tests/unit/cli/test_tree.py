@@ -22,9 +22,9 @@ from tally.lines.format import MalformedReason
 COMMANDS = {path: c for path, c in walk().items() if not isinstance(c, click.Group)}
 READING = {
     *("doctor", "plan", "run", "replay", "status", "batches", "show", "replays", "dead-letters"),
-    *("counts", "lines", "audit", "prune", "list", "pipelines", "try"),
+    *("counts", "lines", "audit", "prune", "list", "pipelines", "try", "erasures"),
 }
-DECIDING = {"accept", "adopt", "abandon", "replay"}
+DECIDING = {"accept", "adopt", "abandon", "erase", "replay"}
 
 
 def test_the_list_of_commands_says_what_each_command_says_itself() -> None:
