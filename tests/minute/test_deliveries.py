@@ -460,6 +460,7 @@ PRIVATE = [
     f"2017-07-30 14:09:09 ERROR user=anna {'y' * 90} {CARD}",
     f"no time, {CARD}",
     b"\xff\xfe 4111111111111111 \x00",
+    f"no, Bearer abc{CARD}def",  # one match, although another one is in it
     f"{'n' * 12}{CARD}",  # the end of what is kept of it is in the middle of the number
 ]
 
@@ -471,7 +472,7 @@ def test_what_is_redacted_is_stored_nowhere(world: Delivery, spark: SparkSession
     world.migrate(
         line_format={"pattern": pattern, "time_format": "yyyy-MM-dd HH:mm:ss"},
         labels=["user"],
-        redact=[r"\d{13,19}"],
+        redact=[r"\d{13}\d*+", r"(?i:bearer) [\w.~+/=-]++"],
         dead_letter_max_bytes=20,
         max_malformed_ratio=1,
     )
@@ -483,7 +484,8 @@ def test_what_is_redacted_is_stored_nowhere(world: Delivery, spark: SparkSession
     assert letters == [
         (b"no time, ***", len(PRIVATE[2])),
         (b"\xff\xfe *** \x00", len(PRIVATE[3])),
-        (b"n" * 12 + b"***", len(PRIVATE[4])),
+        (b"no, ***", len(PRIVATE[4])),
+        (b"n" * 12 + b"***", len(PRIVATE[5])),
     ]
     if world.pipeline.rows_view:
         texts = [

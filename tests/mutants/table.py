@@ -741,15 +741,15 @@ MUTANTS: Final = (
     Mutant(
         guard="what is redacted is not stored",
         where="tally.spark.grouping:Grouping._stored",
-        before='redacted(F.col("value"), self.pipeline.redactions)',
+        before='redacted(F.col("value"), self.pipeline.redaction)',
         after='F.col("value")',
         tests=(f"{DELIVERIES}::test_what_is_redacted_is_stored_nowhere",),
     ),
     Mutant(
         guard="nor is it the value of a label",
         where="tally.spark.line:Line.labels_where",
-        before="patterns = self.pipeline.redactions",
-        after="patterns = ()",
+        before="pattern = self.pipeline.redaction",
+        after='pattern = ""',
         tests=(f"{DELIVERIES}::test_what_is_redacted_is_stored_nowhere",),
     ),
     Mutant(

@@ -31,6 +31,7 @@ def test_a_pattern_with_a_bound_is_taken(pattern: str, java: str) -> None:
         (r"(?=\d)", "nothing to replace"),
         ("né", "no ASCII"),
         (r"(\d{4}", "no regular expression"),
+        (r"(?<card>\d{13})", "names a group, 'card'"),
     ],
 )
 def test_a_pattern_without_one_is_refused(pattern: str, said: str) -> None:

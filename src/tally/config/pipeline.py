@@ -207,9 +207,12 @@ class Pipeline(Section):
         )
 
     @property
-    def redactions(self) -> tuple[str, ...]:
-        """What is never stored, as patterns for Java."""
-        return tuple(map(parse_redaction, self.redact))
+    def redaction(self) -> str:
+        """What is never stored, as one pattern for Java; '' for nothing.
+
+        By one after the other, a match of the first would hide one of the second.
+        """
+        return "|".join(f"(?:{parse_redaction(pattern)})" for pattern in self.redact)
 
     @property
     def leaves_continuations(self) -> bool:

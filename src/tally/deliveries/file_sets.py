@@ -23,7 +23,7 @@ from tally.deliveries.contract import LineWriter
 from tally.deliveries.folder import OPEN, Folder, opened
 from tally.deliveries.set_store import KeptSet, SetStore
 from tally.deliveries.set_tables import SetPlace
-from tally.errors import ConfigError
+from tally.errors import ConfigError, FilesUnavailableError
 from tally.mysql.transactions import Transaction
 
 LIST: Final = "_live/files.txt"
@@ -166,21 +166,33 @@ class FileSets(SetStore):
         """Write a set's lines to another file, without the text at some offsets, and swap them.
 
         The new file is that of a dropped set until then, and the old one after that: whichever is
-        left when this process dies is deleted with it, and readers see one of the two.
+        left when this process dies is deleted with it, and readers see one of the two. When another
+        one swaps the file meanwhile, all is done again with the new one.
+
+        Raises:
+            FilesUnavailableError: Its file is missing.
         """
-        with opened(self.url) as folder:
-            try:
-                number = _texts(folder, place, first, until)
-            except FileNotFoundError:  # a set without lines has none
-                return 0
-            if dry_run or not number:
+        while (now := self.as_it_is(place)) is not None:
+            with opened(self.url) as folder:
+                try:
+                    number = _texts(folder, now, first, until)
+                    if dry_run or not number:
+                        return number
+                    spare = self.new_spare(now)
+                    _write_without(folder, now, spare, range(first, until))
+                except FileNotFoundError as error:
+                    if self.as_it_is(place) != now:
+                        continue
+                    raise FilesUnavailableError(
+                        f"{self.url}/{_path(now)}, with lines to erase, is missing",
+                        next_step="restore the file, and run it again",
+                    ) from error
+            is_swapped = self.swap_files(now, spare)
+            self.inform_readers()
+            self.delete_dropped()
+            if is_swapped:
                 return number
-            spare = self.new_spare(place)
-            _write_without(folder, place, spare, range(first, until))
-        self.swap_files(place, spare)
-        self.inform_readers()
-        self.delete_dropped()
-        return number
+        return 0
 
     def delete(self, place: SetPlace) -> None:
         """Delete the file of a dropped set."""

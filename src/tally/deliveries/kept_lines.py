@@ -158,8 +158,12 @@ class KeptLines(Delivery):
             by_verdict[verdict(one, known.get(one.segment_id))].append(one)
         live, dropped = by_verdict[Verdict.LIVE], by_verdict[Verdict.DROPPED]
         for segment_id, first, until in erased:
-            for one in (one for one in live if one.segment_id == segment_id):
-                store.erase(one, first, until)
+            for one in [one for one in live if one.segment_id == segment_id]:
+                # One whose text cannot be erased is not shown, and stays in the outbox.
+                with _errors_logged("lines_not_erased", view=store.view):
+                    live.remove(one)
+                    store.erase(one, first, until)
+                    live.append(one)
         if live or dropped:
             store.publish([one.set_id for one in live], [one.set_id for one in dropped])
         # What has changed stays in the outbox until the list has it. Always: whoever was slower may

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from tally.deliveries.set_tables import SetPlace, SetTables
-from tally.errors import FencedError, TallyError
+from tally.errors import TallyError
 from tally.model import OffsetRange
 from tally.mysql.transactions import Transaction
 
@@ -33,7 +33,7 @@ class ErasableSets(SetTables):
             How many had one.
 
         Raises:
-            FencedError: The set was dropped, or another one has erased lines of it meanwhile.
+            TallyError: Its lines cannot be read, or a server did not answer.
         """
 
     def erase_range(self, erased: OffsetRange, *, dry_run: bool = False) -> int:
@@ -85,33 +85,37 @@ class ErasableSets(SetTables):
         self._until_answered(work)
         return spare
 
-    def swap_files(self, place: SetPlace, spare: SetPlace) -> None:
-        """Give a set the file of the spare one, which gets the old file and is deleted with it.
+    def swap_files(self, place: SetPlace, spare: SetPlace) -> bool:
+        """Give a set the file of the spare one, which is deleted with the file that it has then.
 
-        Raises:
-            FencedError: One of them is gone, or another one has swapped the file meanwhile.
+        Returns:
+            Whether they were swapped; False when the set is gone or has another file meanwhile.
         """
         files = f"select set_id, coalesce(file_id, set_id) from `{self.sets}` where set_id in %s"
-        # So old that the old file is deleted at once.
-        swap = (
+        # So old that its file is deleted at once.
+        give = (
             f"update `{self.sets}` set file_id = %s,"
             " changed_at = if(state = 'dropped', '2000-01-01', changed_at) where set_id = %s"
         )
 
-        def work(tx: Transaction) -> None:
+        def work(tx: Transaction) -> bool:
             found = tx.pairs(f"{files} for update", ([place.set_id, spare.set_id],))
             if found.get(place.set_id) == spare.set_id:
-                return  # the answer to the last try was lost
+                return True  # the answer to the last try was lost
             if found != {place.set_id: place.number, spare.set_id: spare.set_id}:
-                raise FencedError(
-                    f"the file of set {place.set_id} of {self.view} was replaced while lines of it "
-                    "were erased",
-                    next_step="run it again",
-                )
-            tx.execute(swap, (spare.set_id, place.set_id))
-            tx.execute(swap, (place.number, spare.set_id))
+                tx.execute(give, (spare.set_id, spare.set_id))
+                return False
+            tx.execute(give, (spare.set_id, place.set_id))
+            tx.execute(give, (place.number, spare.set_id))
+            return True
 
-        self._until_answered(work)
+        return self._until_answered(work)
+
+    def as_it_is(self, place: SetPlace) -> SetPlace | None:
+        """A set with the file that it has now; None when it is gone, or has no lines."""
+        with self.database.transaction(read_only=True) as tx:
+            found = self._places(tx, "set_id = %s and not line_count <=> 0", (place.set_id,))
+        return found[0] if found else None
 
     def known_files(self, numbers: Sequence[int]) -> set[int]:
         """Which of some numbers are those of a set's file, in whatever state."""

@@ -158,17 +158,26 @@ def erase_letters_of(tx: Transaction, batch_id: int) -> None:
         )
 
 
-def old_segments(tx: Transaction, pipeline: str, before: datetime) -> list[int]:
-    """Segments with dead letters that were committed before a time, and not looked at yet."""
+def old_segments(
+    tx: Transaction, pipeline: str, before: datetime
+) -> tuple[datetime | None, list[int]]:
+    """What was committed before a time, and not looked at yet.
+
+    Returns:
+        When the last of it was committed, which a clock that is ahead does not change, and the
+        segments with dead letters.
+    """
     check_version(tx)
     known = tx.scalar("select texts_erased_until from pipeline where pipeline = %s", (pipeline,))
-    return tx.scalars(
-        "select distinct s.segment_id from batch b join segment s using (batch_id)"
-        " join dead_letter_total t using (segment_id)"
-        " where b.pipeline = %s and b.kind in ('ingest', 'replay') and b.state = 'committed'"
-        " and b.committed_at < %s and b.committed_at >= coalesce(%s, '1970-01-01')",
-        (pipeline, before, known),
+    committed = (
+        "from batch b {} where b.pipeline = %s and b.kind in ('ingest', 'replay')"
+        " and b.state = 'committed' and b.committed_at < %s"
+        " and b.committed_at >= coalesce(%s, '1970-01-01')"
     )
+    values = (pipeline, before, known)
+    of = "join segment s using (batch_id) join dead_letter_total t using (segment_id)"
+    segments = tx.scalars(f"select distinct s.segment_id {committed.format(of)}", values)
+    return tx.scalar(f"select max(b.committed_at) {committed.format('')}", values), segments
 
 
 def erase_letters_of_segments(tx: Transaction, segment_ids: Sequence[int]) -> int:
@@ -180,7 +189,7 @@ def erase_letters_of_segments(tx: Transaction, segment_ids: Sequence[int]) -> in
 
 
 def mark_erased_until(tx: Transaction, pipeline: str, until: datetime) -> None:
-    """Record that the dead letters of earlier commits have no text."""
+    """Record that the dead letters of earlier commits, and of this moment, have no text."""
     tx.execute(
         "update pipeline set texts_erased_until = %s"
         " where pipeline = %s and coalesce(texts_erased_until, '1970-01-01') < %s",

@@ -27,6 +27,10 @@ def parse_redaction(text: str) -> str:
     if not text.isascii():
         raise ValueError("holds characters that are no ASCII: it is compared with bytes")
     pattern = parse_pattern(text)
+    if pattern.groups:
+        raise ValueError(
+            f"names a group, {pattern.groups[0]!r}: all patterns are looked for as one"
+        )
     check_ways(pattern.parts, _WAYS_MAX)
     if not _shortest(pattern.parts):
         raise ValueError("takes no character of some text, where there is nothing to replace")

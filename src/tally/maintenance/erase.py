@@ -15,6 +15,8 @@ from tally.deliveries.kept_lines import KeptLines
 from tally.deliveries.set_store import SetStore
 from tally.ledger import erasures as ledger
 from tally.ledger.erasures import ErasureRecord
+from tally.ledger.line_sets import check_lines
+from tally.ledger.tables import find_tables
 from tally.model import OffsetRange
 
 _LETTERS_AT_ONCE: Final = 5_000
@@ -74,6 +76,7 @@ def erase(
         RetryableError: A server did not answer; call it again.
     """
     pipeline = ctx.settings.pipeline(name)
+    store = _store(ctx, pipeline)
     record = partial(
         ledger.record_erasure,
         pipeline=name,
@@ -90,7 +93,6 @@ def erase(
         for segment_id, offsets in letters.items():
             for some in _parts(offsets, _LETTERS_AT_ONCE):
                 ctx.database.run(partial(ledger.erase_letters, segment_id=segment_id, offsets=some))
-    store = _store(ctx, pipeline)
     return ErasedView(
         pipeline=name,
         range=erased,
@@ -116,16 +118,16 @@ def erase_old(ctx: Context, name: str, age: timedelta) -> int:
     Raises:
         TallyError: A set of lines could not be erased; all others are.
     """
-    pipeline = ctx.settings.pipeline(name)
+    store = _store(ctx, ctx.settings.pipeline(name))
     with ctx.database.transaction(read_only=True) as tx:
-        before = tx.now() - age
-        segments = ledger.old_segments(tx, name, before)
+        until, segments = ledger.old_segments(tx, name, tx.now() - age)
     letters = sum(
         ctx.database.run(partial(ledger.erase_letters_of_segments, segment_ids=some))
         for some in _parts(segments, _SEGMENTS_AT_ONCE)
     )
-    ctx.database.run(lambda tx: ledger.mark_erased_until(tx, name, before))
-    if store := _store(ctx, pipeline):
+    if until is not None:
+        ctx.database.run(lambda tx: ledger.mark_erased_until(tx, name, until))
+    if store:
         store.erase_old(age.days)
     return letters
 
@@ -135,7 +137,15 @@ def _parts(items: Sequence[int], most: int) -> Iterator[Sequence[int]]:
 
 
 def _store(ctx: Context, pipeline: Pipeline) -> SetStore | None:
-    """The sets of a pipeline's kept lines; None when it keeps none."""
+    """The sets of a pipeline's kept lines; None when it keeps none.
+
+    Raises:
+        ConfigError: It keeps them elsewhere than it has so far, or no longer.
+    """
+    with ctx.database.transaction(read_only=True) as tx:
+        tables = find_tables(tx, pipeline.name)
+        if tables is not None:
+            check_lines(tx, tables, pipeline)
     if pipeline.rows_view is None:
         return None
     store = KeptLines(ctx, pipeline).store

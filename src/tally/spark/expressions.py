@@ -27,18 +27,16 @@ def valid_text(value: Column) -> Column:
     return F.make_valid_utf8(value.cast("string"))
 
 
-def redacted_text(text: Column, patterns: Sequence[str]) -> Column:
-    """A string in which each match of some patterns for Java is replaced."""
-    for pattern in patterns:
-        text = F.regexp_replace(text, pattern, REPLACEMENT)
-    return text
+def redacted_text(text: Column, pattern: str) -> Column:
+    """A string in which each match of a pattern for Java is replaced; '' stands for none."""
+    return F.regexp_replace(text, pattern, REPLACEMENT) if pattern else text
 
 
-def redacted(value: Column, patterns: Sequence[str]) -> Column:
-    """The same for bytes, each of which is one character to the patterns."""
-    if not patterns:
+def redacted(value: Column, pattern: str) -> Column:
+    """The same for bytes, each of which is one character to the pattern."""
+    if not pattern:
         return value
-    text = redacted_text(F.decode(value, _BYTE_BY_BYTE), patterns)
+    text = redacted_text(F.decode(value, _BYTE_BY_BYTE), pattern)
     return F.encode(text, _BYTE_BY_BYTE)
 
 

@@ -204,7 +204,7 @@ class Grouping:
 
     def _stored(self) -> Column:
         """What of a record's value may be stored."""
-        return redacted(F.col("value"), self.pipeline.redactions)
+        return redacted(F.col("value"), self.pipeline.redaction)
 
     def _kept_bytes(self) -> Column:
         """Bytes that are kept of a record if it is malformed."""

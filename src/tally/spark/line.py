@@ -240,8 +240,8 @@ class Line(ABC):
     def labels_where(self, condition: Column) -> list[Column]:
         """The labels of records for which a condition holds; null for others."""
         labels, chars = self.pipeline.labels, self.pipeline.label_max_chars
-        patterns = self.pipeline.redactions
-        valid = [ex.redacted_text(F.make_valid_utf8(self._find(name)), patterns) for name in labels]
+        pattern = self.pipeline.redaction
+        valid = [ex.redacted_text(F.make_valid_utf8(self._find(name)), pattern) for name in labels]
         cut = [F.coalesce(F.substring(v, 1, chars), F.lit("")) for v in valid]
         return [F.when(condition, label) for label in cut]
 
