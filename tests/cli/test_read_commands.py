@@ -43,7 +43,9 @@ def test_status_sets_the_ledger_beside_kafka(tally: Call, world: World) -> None:
     assert wide[1].split()[-1] == first["topic_id"]
 
 
-def test_status_tells_how_the_tables_grow(tally: Call, world: World) -> None:
+def test_status_tells_how_the_tables_grow(
+    tally: Call, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the batches of the last 24 hours: an older one is no part of it."""
     before = datetime.now(UTC) - timedelta(days=2)
     earlier = world.through(database=replace(world.database, clock=ManualClock(before)))
@@ -60,6 +62,11 @@ def test_status_tells_how_the_tables_grow(tally: Call, world: World) -> None:
         "dead_letter": 1,
         world.name: 2,
     }
+    assert {table["bytes_a_day"] for table in growth["tables"]} == {None}
+    assert (growth["bytes_a_day"], growth["days_left"]) == (0, None)
+    assert "fewer than 10,000 rows" in tally("status", "--growth").ends(0).stdout
+    monkeypatch.setattr("tally.ledger.growth.ROWS_MIN", 0)
+    growth = tally("status", "--growth", "--gib", "1", "--json").ends(0).document["growth"]
     assert growth["bytes_a_day"] == sum(table["bytes_a_day"] for table in growth["tables"]) > 0
     left = (2**30 - growth["bytes"]) / growth["bytes_a_day"]
     assert growth["days_left"] == pytest.approx(left, abs=0.1)

@@ -16,7 +16,7 @@ from tally.deliveries.file_sets import FileSets
 from tally.deliveries.row_sets import RowSets
 from tally.deliveries.set_store import SetStore
 from tally.deliveries.set_tables import SetPlace
-from tally.errors import ConfigError, FilesUnavailableError, SchemaError
+from tally.errors import ConfigError, FilesUnavailableError, SchemaError, UsageError
 from tally.maintenance.erase import erase, erase_old, erasures
 from tally.model import OffsetRange
 from tally.mysql.transactions import Transaction
@@ -88,6 +88,8 @@ def test_what_is_erased_stays_away_and_the_counts_stay_proved(world: Delivery) -
     assert (world.counts(), len(world.dead_letters())) == (counts, letters)
     assert len(world.kept()) == 6
     assert holds(world)
+    with pytest.raises(UsageError, match="has never read"):
+        erase(world.context(), world.name, offsets_of(world, 0, 1, partition=9), reason="ticket 17")
     again = erase(world.context(), world.name, erased, reason="ticket 17")
     assert (again.dead_letters, again.lines) == (0, 0)
     assert all(ran.committed for ran in world.replay())

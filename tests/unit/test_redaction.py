@@ -28,6 +28,7 @@ def test_a_pattern_with_a_bound_is_taken(pattern: str, java: str) -> None:
         (r"(?=.*card)\w", "parts that can share a text in many ways"),
         (r"\w{1,500}[\w-]{1,500}@", "parts that can share a text in many ways"),
         (r"\d{0,9}", "nothing to replace"),
+        ("", "is empty"),
         (r"(?=\d)", "nothing to replace"),
         ("né", "no ASCII"),
         (r"(\d{4}", "no regular expression"),

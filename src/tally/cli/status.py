@@ -13,6 +13,7 @@ from tally.cli.command import command
 from tally.cli.output import Output, health_label, moment, sums
 from tally.errors import EXIT_FINDINGS, EXIT_OK, UsageError
 from tally.formatting import plural
+from tally.ledger.growth import ROWS_MIN
 from tally.reading import columns
 from tally.reading.columns import COUNT, TEXT, Column
 from tally.status.doctor import examine
@@ -160,6 +161,8 @@ def _show_growth(out: Output, growth: GrowthView, gib: int | None) -> None:
         f"{growth.bytes_a_day / 2**20:,.1f} MiB a day by the batches of the last 24 hours, before "
         f"anything is pruned; {growth.bytes / 2**20:,.1f} MiB now"
     )
+    if any(table.bytes_a_day is None for table in growth.tables):
+        out.line(f"of tables with fewer than {ROWS_MIN:,} rows the bytes are not known yet")
     if growth.days_left is not None:
         out.line(f"{gib:,} GiB in {growth.days_left:,.0f} days")
 

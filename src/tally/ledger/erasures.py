@@ -48,18 +48,19 @@ def record_erasure(
     """Record that no text of a range may be stored, in every generation of its topic.
 
     Raises:
-        UsageError: The pipeline has never read the topic.
+        UsageError: The pipeline has never read the partition.
     """
     check_version(tx)
     partition = erased.partition
     known = tx.scalars(
-        "select incarnation_id from topic_incarnation where pipeline = %s and topic = %s",
-        (pipeline, partition.topic),
+        "select incarnation_id from topic_incarnation join partition_offset using (incarnation_id)"
+        " where pipeline = %s and topic = %s and partition_id = %s",
+        (pipeline, partition.topic, partition.partition),
     )
     if not known:
         raise UsageError(
-            f"pipeline {pipeline} has never read the topic {partition.topic}",
-            next_step=f"tally status {pipeline} names the topics that it has read",
+            f"pipeline {pipeline} has never read {partition}",
+            next_step=f"tally status {pipeline} names the partitions that it has read",
         )
     tx.insert_many(
         "insert into erasure (incarnation_id, partition_id, from_offset, until_offset,"

@@ -7,12 +7,14 @@ from typing import Final
 from tally.config.names import KEPT_SUFFIX
 from tally.ledger.tables import Tables, listed
 from tally.mysql.connection import is_mariadb
-from tally.mysql.transactions import Transaction
+from tally.mysql.transactions import Row, Transaction
 
 _LATEST: Final = (
     "from batch b join segment s using (batch_id) {} where b.pipeline = %s"
     " and b.state = 'committed' and b.committed_at >= %s"
 )
+ROWS_MIN: Final = 10_000
+"""Of fewer rows the average size is not known: InnoDB takes room by pages."""
 _DAY_S: Final = timedelta(days=1).total_seconds()
 
 
@@ -24,8 +26,9 @@ class TableGrowth:
     """Its name; of the server of the kept lines those of ``rows_table``."""
     rows_a_day: int
     """Rows that the pipeline has added in the last 24 hours, or would at the rate of its first."""
-    bytes_a_day: int
-    """The same in bytes of data and indexes, by the average row of the table."""
+    bytes_a_day: int | None
+    """The same in bytes of data and indexes, by the average row of the table; None while it has few
+    rows, which its size says nothing of."""
     bytes: int
     """Its size now, with the rows of all pipelines."""
 
@@ -108,9 +111,15 @@ def _sized(tx: Transaction, rows: dict[str, int]) -> list[TableGrowth]:
         TableGrowth(
             table=table,
             rows_a_day=number,
-            bytes_a_day=round(number * sizes[table]["bytes"] / sizes[table]["number"]),
+            bytes_a_day=_bytes_of(number, sizes[table]),
             bytes=int(sizes[table]["bytes"]),
         )
         for table, number in rows.items()
         if table in sizes
     ]
+
+
+def _bytes_of(rows: int, size: Row) -> int | None:
+    """How large rows of a table are, by the average one."""
+    few = size["number"] < ROWS_MIN
+    return None if few else round(rows * int(size["bytes"]) / int(size["number"]))

@@ -26,6 +26,8 @@ def parse_redaction(text: str) -> str:
     """
     if not text.isascii():
         raise ValueError("holds characters that are no ASCII: it is compared with bytes")
+    if not text:
+        raise ValueError("is empty")
     pattern = parse_pattern(text)
     if pattern.groups:
         raise ValueError(

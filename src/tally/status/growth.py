@@ -15,7 +15,7 @@ class GrowthView:
     tables: tuple[TableGrowth, ...]
     """The tables, those that grow most first."""
     bytes_a_day: int
-    """What all of them gain in a day, before anything is pruned."""
+    """What those of which it is known gain in a day, before anything is pruned."""
     bytes: int
     """Their size now, with the rows of all pipelines."""
     days_left: float | None
@@ -44,10 +44,10 @@ def growth_of(ctx: Context, name: str, limit_bytes: int | None = None) -> Growth
         if pipeline.rows_view and pipeline.delivery != "files":
             with ctx.rows.transaction(read_only=True) as lines:
                 found += kept_growth(tx, lines, tables, name)
-    a_day, now = sum(t.bytes_a_day for t in found), sum(t.bytes for t in found)
+    a_day, now = sum(t.bytes_a_day or 0 for t in found), sum(t.bytes for t in found)
     left = None if limit_bytes is None or not a_day else max(limit_bytes - now, 0) / a_day
     return GrowthView(
-        tables=tuple(sorted(found, key=lambda t: -t.bytes_a_day)),
+        tables=tuple(sorted(found, key=lambda t: (-(t.bytes_a_day or 0), -t.rows_a_day))),
         bytes_a_day=a_day,
         bytes=now,
         days_left=None if left is None else round(left, 1),
