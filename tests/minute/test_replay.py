@@ -84,6 +84,7 @@ def test_a_preview_tries_todays_rules_on_a_sample(world: World) -> None:
     """All of a small replay; a part of a large one, of which it says how many."""
     world.produce([ERROR, WARN, "what is this"])
     world.minute(world.reader)
+    assert Trial.of(world.context(), preview(world)) is None, "by the same rules all is known"
     world.configure(levels=["ERROR", "WARN"])
 
     def tried() -> Trial:

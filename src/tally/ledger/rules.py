@@ -1,5 +1,6 @@
 """By which rules batches were counted, as their fingerprints show. Changes nothing."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -189,6 +190,15 @@ def replaces_only(tx: Transaction, batch_id: int, fingerprint: str) -> bool:
         (fingerprint, batch_id),
     ).values()
     return bool(0 < segments == same)
+
+
+def are_of_rule(tx: Transaction, segment_ids: Sequence[int], fingerprint: str) -> bool:
+    """Whether some segments were all counted under a rule."""
+    return not tx.exists(
+        "select 1 from segment s join batch b using (batch_id)"
+        " where s.segment_id in %s and not b.format_fingerprint <=> %s limit 1",
+        (segment_ids, fingerprint),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
+from tally.aggregates.aggregate import fingerprint
 from tally.aggregates.judgement import judge
 from tally.context import Context
 from tally.errors import TallyError
 from tally.ledger.results import counted_in
+from tally.ledger.rules import are_of_rule
 from tally.lines.reading import Record
 from tally.model import TopicPartition
 from tally.replay.preview import Preview, Read
@@ -47,9 +49,17 @@ class Trial:
 
     @classmethod
     def of(cls, ctx: Context, preview: Preview) -> Self | None:
-        """Try today's rules; None where nothing would be read, or Kafka gave no record in time."""
+        """Try today's rules.
+
+        None where nothing would be read, or Kafka gave no record in time; and where all was counted
+        by the same rules: a sample knows less of it than the counts.
+        """
         pipeline = ctx.settings.pipeline(preview.pipeline)
         replaced = [n for batch in preview.batches for piece in batch for n in piece.replaces]
+        with ctx.database.transaction(read_only=True) as tx:
+            is_same = bool(replaced) and are_of_rule(tx, replaced, fingerprint(pipeline))
+        if is_same and not preview.never_counted:
+            return None
         records = _sample(ctx, preview.read, read_committed=pipeline.reads_committed)
         if not records:
             return None
