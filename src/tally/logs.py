@@ -63,10 +63,9 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line, and the traceback below it if there is one."""
         fields = [f"{key}={value!r}" for key, value in _fields(record).items()]
-        words = [record.levelname, record.getMessage(), *fields]
-        if self._timed:
-            words = [_time_of(record), words[0], record.name, *words[1:]]
-        line = " ".join(words)
+        level = record.levelname
+        begin = [_time_of(record), level, record.name] if self._timed else [level]
+        line = " ".join([*begin, record.getMessage(), *fields])
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 

@@ -87,16 +87,20 @@ class TallyAuditOperator(policies.TallyOperator):
         return checked
 
 
-class TallyPruneOperator(policies.TallyOperator):
+class _ByAge(policies.TallyOperator):
+    """Works on what is older than some days."""
+
+    def __init__(self, *, older_than: timedelta, **options: Any) -> None:
+        super().__init__(**options)
+        self.older_than = older_than
+
+
+class TallyPruneOperator(_ByAge):
     """Fold old contributions that Kafka can no longer serve, so that the ledger does not grow on.
 
     The result does not change, and the audit still proves it. Runs behind a green audit alone: what
     a violation is found by stays. It may be ended and repeated at any time.
     """
-
-    def __init__(self, *, older_than: timedelta, **options: Any) -> None:
-        super().__init__(**options)
-        self.older_than = older_than
 
     @policies.final_unless_retryable()
     def execute(self, context: TaskContext) -> dict[str, int]:  # noqa: ARG002 - Airflow's signature
@@ -109,15 +113,11 @@ class TallyPruneOperator(policies.TallyOperator):
         return pruned
 
 
-class TallyEraseOperator(policies.TallyOperator):
+class TallyEraseOperator(_ByAge):
     """Erase the text of dead letters and kept lines that has been kept long enough.
 
     Whatever the audit says: it needs none of it. It may be ended and repeated at any time.
     """
-
-    def __init__(self, *, older_than: timedelta, **options: Any) -> None:
-        super().__init__(**options)
-        self.older_than = older_than
 
     @policies.final_unless_retryable()
     def execute(self, context: TaskContext) -> dict[str, int]:  # noqa: ARG002 - Airflow's signature

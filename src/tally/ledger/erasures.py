@@ -109,13 +109,14 @@ def erasures_of(tx: Transaction, pipeline: str) -> list[ErasureRecord]:
 
 def erased_of_segments(tx: Transaction, segment_ids: Sequence[int]) -> list[tuple[int, int, int]]:
     """What was erased of some segments: the segment, the first offset, and that after the last."""
-    if not segment_ids:
-        return []
+    return _erased(tx, "s.segment_id in %s", segment_ids) if segment_ids else []
+
+
+def _erased(tx: Transaction, which: str, value: object) -> list[tuple[int, int, int]]:
     rows = tx.rows(
         "select s.segment_id, greatest(s.from_offset, e.from_offset) as first,"
-        " least(s.until_offset, e.until_offset) as until"
-        f" from {_OVERLAPPING} and s.segment_id in %s",
-        (segment_ids,),
+        f" least(s.until_offset, e.until_offset) as until from {_OVERLAPPING} and {which}",
+        (value,),
     )
     return [(row["segment_id"], row["first"], row["until"]) for row in rows]
 
@@ -150,8 +151,7 @@ def erase_letters(tx: Transaction, segment_id: int, offsets: Sequence[int]) -> i
 
 def erase_letters_of(tx: Transaction, batch_id: int) -> None:
     """Take the text of dead letters that a batch has just written, where it was erased before."""
-    segment_ids = tx.scalars("select segment_id from segment where batch_id = %s", (batch_id,))
-    for segment_id, first, until in erased_of_segments(tx, segment_ids):
+    for segment_id, first, until in _erased(tx, "s.batch_id = %s", batch_id):
         tx.execute(
             f"update dead_letter {_BLANK} where segment_id = %s and record_offset >= %s"
             " and record_offset < %s and value is not null",

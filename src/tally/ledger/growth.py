@@ -83,14 +83,9 @@ def _since(tx: Transaction, pipeline: str) -> tuple[datetime, float]:
     """From when on batches are looked at, and which share of a day that is."""
     now = tx.now()
     first = tx.scalar(
-        "select min(planned_at) from batch where pipeline = %s and planned_at >= %s",
-        (pipeline, now - timedelta(days=1)),
+        "select planned_at from batch where pipeline = %s order by batch_id limit 1", (pipeline,)
     )
-    is_older = tx.exists(
-        "select 1 from batch where pipeline = %s and planned_at < %s limit 1",
-        (pipeline, now - timedelta(days=1)),
-    )
-    since = now - timedelta(days=1) if is_older or first is None else first
+    since = max(first or now, now - timedelta(days=1))
     return since, max((now - since).total_seconds(), 60) / _DAY_S
 
 

@@ -188,7 +188,7 @@ def _starts(
     wrong += [
         f"{topic}/{n}: Kafka has no such partition"
         for n in start
-        if n not in {p.partition for p in held}
+        if n not in kafka.topics[topic].partitions
     ]
     if wrong:
         raise UsageError(

@@ -4,7 +4,7 @@ Offsets, minutes and counts stay, so that the audit still holds. What Kafka has 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -13,6 +13,7 @@ from tally.config.pipeline import Pipeline
 from tally.context import Context
 from tally.deliveries.kept_lines import KeptLines
 from tally.deliveries.set_store import SetStore
+from tally.groups import in_groups
 from tally.ledger import erasures as ledger
 from tally.ledger.erasures import ErasureRecord
 from tally.ledger.line_sets import check_lines
@@ -29,7 +30,7 @@ class ErasuresView:
 
     pipeline: str
     """The pipeline."""
-    erasures: tuple[ErasureRecord, ...] = field(default=())
+    erasures: tuple[ErasureRecord, ...]
     """Oldest first; of each generation of a topic one."""
 
 
@@ -133,7 +134,7 @@ def erase_old(ctx: Context, name: str, age: timedelta) -> int:
 
 
 def _parts(items: Sequence[int], most: int) -> Iterator[Sequence[int]]:
-    return (items[at : at + most] for at in range(0, len(items), most))
+    return in_groups(items, lambda _: 1, most)
 
 
 def _store(ctx: Context, pipeline: Pipeline) -> SetStore | None:
