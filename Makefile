@@ -35,7 +35,7 @@ help:
 	@echo 'make docs               regenerate the references and the picture in docs/'
 	@echo 'make picture            only the picture'
 	@echo 'make screenshots        the pictures of the console in docs/, from a browser'
-	@echo 'make dist               wheel, sdist, SBOM and licences in dist/, checked'
+	@echo 'make dist               wheel, sdist, SBOM and licences in dist/, checked, and what a release needs'
 	@echo 'make compose-secrets    passwords and keys for docker-compose.yml, once'
 	@echo 'make lock [UPGRADE=1]   pin the Python packages again'
 	@echo 'make clean              end the servers and delete .tally, with all data'
@@ -63,7 +63,7 @@ e2e: setup
 chaos: setup
 	@TALLY_TEST_CAMPAIGN=1 $(RUN) tests.chaos --duration-s $(DURATION_S) --seed $(SEED) $(ARGS)
 	$(if $(findstring --only,$(ARGS)),,TALLY_TEST_CAMPAIGN=1 $(RUN) pytest tests/properties tests/chaos tests/spark \
-		tests/unit/test_places.py tests/stack/test_spark_cluster.py)
+		tests/unit/test_places.py tests/stack/test_spark_cluster.py tests/first_use)
 
 # PURE=1: every mutant of planning, lines and aggregates, by mutmut, on the unit tests alone;
 # `mutmut results` and `mutmut show NAME` say more. From time to time: survivors need to be judged.
@@ -111,6 +111,7 @@ dist: setup
 	@$(VENV)/uv build --quiet --no-build-isolation --python $(VENV)/python --out-dir dist
 	@$(VENV)/python requirements/check_dist.py dist
 	@$(VENV)/python requirements/bill_of_materials.py dist
+	@$(VENV)/python requirements/release.py
 
 compose-secrets:
 	@PYTHONPATH=local/src $(PYTHON) -m tally_local.compose_secrets

@@ -43,12 +43,13 @@ def test_migrate_says_before_what_it_does(tally: Call, world: World, empty_datab
     for labels, said in (([], f"table {world.name}"), (["level"], "level")):
         world.configure(labels=labels)
         preview = tally("migrate", "--dry-run").stdout
+        assert tally("migrate", "--check").ends(1).stdout == preview
         refused = tally("plan").ends(4)
         assert refused.stderr.splitlines()[-1].startswith("next: tally migrate")
         done = tally("migrate").ends(0)
         assert done.stdout == preview.replace("would apply", "applied")
         assert said in done.stdout
-        assert tally("migrate").stdout == "everything is there\n"
+        assert tally("migrate", "--check").ends(0).stdout == "everything is there\n"
         assert tally("plan").exit_code == 0
     commit(world, LINE)
     assert tally("audit", world.name).exit_code == 0
@@ -68,11 +69,12 @@ def test_the_grants_of_the_runbook_suffice(tally: Call, world: World, empty_data
     assert read == "select"  # the console's, which shows and changes nothing
     user = f"'{world.name}'@'%'"
     revoke = f"revoke all on `{empty_database}`.* from {user}"
-    for right in ("create", "drop", "references"):
+    for right in ("create", "drop", "references", "alter", "create view"):
         rest = re.sub(rf"\b{right}, ", "", migrate)
         assert rest != migrate
         world.as_root(revoke, f"grant {rest} on `{empty_database}`.* to {user}")
-        tally("migrate").ends(4, f"{right.upper()} command denied", "under Rights")
+        for words in (("migrate", "--check"), ("migrate",)):
+            tally(*words).ends(4, f"{right.upper()} command denied", "under Rights")
     world.as_root(revoke, f"grant {migrate} on `{empty_database}`.* to {user}")
     assert tally("migrate").exit_code == 0
     world.as_root(revoke, f"grant {count} on `{empty_database}`.* to {user}")

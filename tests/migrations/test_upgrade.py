@@ -5,6 +5,10 @@ records below. Offsets 0 to 4 of partition 0 are folded; a replay has counted 5 
 ERROR and WARN; offsets 9 and 10 are planned and not counted.
 """
 
+import os
+import shutil
+import subprocess
+import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -14,14 +18,29 @@ from tally import __version__
 from tally.aggregates.counts import CountRequest, Counts
 from tally.audit.recount import recount
 from tally.errors import SchemaError
+from tally.mysql import migrations
 from tally.packaged import packaged
 from tally.replay.run import run_replay
 from tally.set_up.migrate import migrate, missing
 from tests.minute.test_prune import pruned
 from tests.python_reader import PythonReader
+from tests.servers import PROJECT
 from tests.world import World
 
 pytestmark = pytest.mark.stack
+
+LAST_RELEASE = "RELEASE_HASH"
+"""The commit of the last release in CHANGELOG.md."""
+OLD_PROGRAM = """
+import sys
+from pathlib import Path
+from tests.servers import shared_stack
+from tests.world import World
+config, name, act = sys.argv[1:]
+world = World(stack=shared_stack(), config=Path(config), name=name, topic=name)
+print("done", getattr(world, act)())
+"""
+"""Calls one method of the old tests' World on a pipeline."""
 
 NEWER = "insert into _yoyo_migration (migration_hash, migration_id) values ('x', '0099.later')"
 
@@ -141,3 +160,85 @@ def test_older_code_writes_nothing_into_a_newer_ledger(empty: World) -> None:
     empty.execute(f"update _yoyo_migration set migration_id = {of_others}")
     assert empty.run(batch_id).committed
     assert empty.counts() == {"2017-07-30 14:09": 1}
+
+
+def test_older_code_counts_beside_what_only_expands(empty: World) -> None:
+    empty.migrate()
+    empty.create_topic(1)
+    empty.execute("alter table batch add column more int null")
+    empty.execute(NEWER.replace("later", "later.expand"))
+    empty.produce([line(9, "ERROR")])
+    empty.minute()
+    assert empty.migrate() == []
+    assert empty.counts() == {"2017-07-30 14:09": 1}
+    assert empty.audit().holds
+
+
+def test_what_expands_can_be_applied_first(
+    empty: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to the first migration that older code would not count beside."""
+    empty.migrate()
+    sql = shutil.copytree(packaged("sql"), tmp_path / "sql")
+    for name in ("0097.more.expand", "0098.other", "0099.later.expand"):
+        (sql / f"{name}.sql").write_text(f"create table t{name[:4]} (id int)", encoding="utf-8")
+    monkeypatch.setattr(migrations, "packaged", lambda _: sql)
+    assert migrations.stopping(empty.database) == ["0098.other"]
+    assert migrate(empty.database, empty.settings, expand_only=True) == ["0097.more.expand"]
+    assert migrate(empty.database, empty.settings, expand_only=True) == []
+    assert empty.plan() is not None
+    assert migrations.apply(empty.database) == ["0098.other", "0099.later.expand"]
+    with pytest.raises(SchemaError, match=r"migrated for Tally 0\.98"):
+        empty.plan()
+
+
+def test_the_last_release_and_this_code_count_into_one_ledger(
+    empty: World, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Old code beside the expanded schema, new code on its open batch, and back if it may."""
+    known = ["git", "-C", PROJECT, "cat-file", "-e", f"{LAST_RELEASE}^{{commit}}"]
+    if subprocess.run(known, stderr=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip("a checkout without the last release in its history")
+    checkout = tmp_path_factory.mktemp("last_release")
+    packed = subprocess.run(
+        ["git", "-C", PROJECT, "archive", LAST_RELEASE, "src", "local", "sql", "tests"],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    subprocess.run(["tar", "-x", "-C", checkout], input=packed.stdout, check=True)
+    (checkout / ".tally").symlink_to(PROJECT / ".tally")
+    path = os.pathsep.join(str(checkout / part) for part in ("", "src", "local/src"))
+
+    def old(act: str) -> None:
+        answer = subprocess.run(
+            [sys.executable, "-c", OLD_PROGRAM, empty.config, empty.name, act],
+            cwd=checkout,
+            env={**os.environ, "PYTHONPATH": path},
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert answer.stdout.splitlines()[-1].startswith("done")
+
+    empty.create_topic(1)
+    old("migrate")
+    for minute, act in ((9, "minute"), (10, "minute"), (11, "plan")):
+        empty.produce([line(minute, "ERROR")] * minute)
+        old(act)
+        migrate(empty.database, empty.settings, expand_only=True)
+    refusing = migrations.stopping(empty.database)
+    migrate(empty.database, empty.settings)
+    empty.minute()
+    empty.produce([line(12, "ERROR")] * 12)
+    if refusing:
+        with pytest.raises(subprocess.CalledProcessError):
+            old("minute")
+    else:
+        old("minute")
+        old("audit")
+    empty.produce([line(12, "ERROR")])
+    empty.minute()
+    assert empty.counts() == {f"2017-07-30 14:{n:02}": n for n in (9, 10, 11)} | {
+        "2017-07-30 14:12": 13
+    }
+    assert empty.audit().holds

@@ -1,5 +1,6 @@
 """Options of a connection, and the translation of MySQL's errors."""
 
+import re
 import socket
 import ssl
 from datetime import UTC, datetime
@@ -11,15 +12,27 @@ import pytest
 from pydantic import SecretStr
 from pymysql.err import OperationalError
 from tests.fakes import ManualClock
+from tests.servers import PROJECT
 from tests.tls_listener import MYSQLS_GREETING, certificate, tls_listener
+from tests.unit.sources import text
 
 from tally import errors
 from tally.clock import Clock
+from tally.config.names import RESERVED_TABLES
 from tally.config.servers import KafkaSettings, MySQLSettings
 from tally.kafka.client import Kafka
+from tally.ledger.table_changes import FIRST_RESULT
 from tally.mysql.connection import _Connection, _tls_options, connect
 from tally.mysql.errors import translate
 from tally.mysql.transactions import Database, Transaction
+
+
+def test_no_result_table_may_have_the_name_of_one_of_the_ledger() -> None:
+    """The audit of what is lost, and of rights, goes by the same names."""
+    made = re.findall(
+        r"^CREATE TABLE `(.*)`", text(PROJECT / "sql/schema/schema.sql"), re.MULTILINE
+    )
+    assert {*made} - {FIRST_RESULT} == RESERVED_TABLES
 
 
 def test_a_verified_connection_checks_certificate_and_name() -> None:

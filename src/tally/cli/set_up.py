@@ -19,7 +19,7 @@ from tally.cli.command import Group, command
 from tally.config.loading import load_settings
 from tally.config.names import DAG_SUFFIXES
 from tally.config.settings import CORRECT_THEM
-from tally.errors import ConfigError
+from tally.errors import EXIT_FINDINGS, EXIT_OK, ConfigError, UsageError
 from tally.formatting import ABSENT, close_to, plural
 from tally.packaged import AIRFLOW_FILES, MONITORING_FILES, write_packaged
 from tally.set_up import configuration
@@ -33,30 +33,50 @@ folder_argument = click.argument(
 
 @command()
 @options.dry_run
-def migrate(app: App, dry_run: bool) -> None:
+@click.option("--check", is_flag=True, help="As --dry-run, and exit with 1 unless all is there.")
+@click.option(
+    "--expand",
+    is_flag=True,
+    help="Apply only what older versions count beside; before this one is installed everywhere.",
+)
+def migrate(app: App, dry_run: bool, check: bool, expand: bool) -> int:
     """Create or update Tally's tables in MySQL.
 
     Applies the numbered files of sql/ that the database does not have yet, and creates the result
     tables of the configured pipelines. It can be run at any time, by several processes at once, and
     again after it was interrupted. Where a pipeline is configured wrong, exit code 2, after all is
-    done for the others.
+    done for the others. The preview also tries the rights that it needs, on tables that it drops
+    again, and names what older versions of Tally will not count beside.
 
     Examples:
-        tally migrate --dry-run
+        tally migrate --check
+        tally migrate --expand
         tally migrate
     """
-    from tally.set_up.migrate import migrate, missing  # noqa: PLC0415 - brings the clients
+    from tally.mysql.migrations import stopping  # noqa: PLC0415 - brings the clients
+    from tally.set_up.migrate import check_rights, migrate, missing  # noqa: PLC0415 - the same
 
-    done = (missing if dry_run else migrate)(app.context.database, app.settings)
+    database = app.context.database
+    if previews := dry_run or check:
+        if expand:
+            raise UsageError("--expand previews nothing", next_step="leave out one of the options")
+        done = missing(database, app.settings)
+    else:
+        done = migrate(database, app.settings, expand_only=expand)
     for name in done:
-        app.out.line(f"{'would apply' if dry_run else 'applied'} {name}")
+        app.out.line(f"{'would apply' if previews else 'applied'} {name}")
+    if previews and done:
+        if refusing := stopping(database):
+            app.out.note(f"older versions of Tally count no more beside {', '.join(refusing)}")
+        check_rights(database)
     if disabled := app.settings.disabled:
         raise ConfigError(
             f"nothing is prepared for what is disabled: {', '.join(sorted(disabled))}",
             next_step=CORRECT_THEM,
         )
     if not done:
-        app.out.line("everything is there")
+        app.out.line("nothing to apply" if expand else "everything is there")
+    return EXIT_FINDINGS if check and done else EXIT_OK
 
 
 @click.group(cls=Group)
@@ -189,7 +209,13 @@ def export(app: App, folder: Path, replace: bool) -> None:
 
 @command()
 @folder_argument
-def jars(app: App, folder: Path) -> None:
+@click.option(
+    "--python",
+    "with_python",
+    is_flag=True,
+    help="Archive the Python packages, too, for executors on other machines.",
+)
+def jars(app: App, folder: Path, with_python: bool) -> None:
     """Fetch Spark's Kafka connector, and prepare Spark's start.
 
     The connector of the PySpark that Tally is tested with, and what it needs, by exact version from
@@ -202,9 +228,12 @@ def jars(app: App, folder: Path) -> None:
     """
     from tally.spark.class_archive import build_archive  # noqa: PLC0415 - --help does without
     from tally.spark.jars import install_connector  # noqa: PLC0415
+    from tally.spark.python_archive import build_python_archive  # noqa: PLC0415
 
     found = install_connector(folder.absolute(), app.out.note)
     build_archive(folder, app.out.note)
+    if with_python:
+        build_python_archive(folder.absolute(), app.out.note)
     app.out.line(f"{plural(len(found), 'jar')} in {folder.absolute()}; in tally.toml:")
     app.out.line()
     app.out.line("[spark]")

@@ -20,7 +20,14 @@ SERVERS_DATABASES = frozenset({"information_schema", "mysql", "performance_schem
 RESERVED_TABLES = frozenset(
     {
         *("alert", "amendment", "batch", "completion", "dead_letter", "dead_letter_total"),
-        *("folded_count", "ledger_identity", "lost_range", "partition_offset", "pipeline"),
+        *(
+            "erasure",
+            "folded_count",
+            "ledger_identity",
+            "lost_range",
+            "partition_offset",
+            "pipeline",
+        ),
         *("progress", "replacement", "replay", "row_outbox", "segment", "segment_count"),
         "topic_incarnation",
     }
@@ -36,6 +43,8 @@ SETS_SUFFIX = "__sets"
 _OWN_SUFFIXES = (CONTRIBUTIONS_SUFFIX, FOLDED_SUFFIX, KEPT_SUFFIX, SETS_SUFFIX)
 ROWS_SUFFIX: Final = "_rows"
 """Of the view of the lines, after the name of the result table."""
+EXPANDS: Final = ".expand"
+"""How the name of a migration ends beside which the code before it keeps counting right."""
 FILES_SUFFIX: Final = "_files"
 """Of the view of the files that hold the lines, after the name of the result table."""
 MINUTES_SUFFIX: Final = "_minutes"

@@ -10,6 +10,7 @@ from typing import Final
 
 from tally import __version__
 from tally.aggregates.aggregate import LINES, TIME
+from tally.config.names import EXPANDS
 from tally.errors import AccessDeniedError, SchemaError
 from tally.ledger.rows import record
 from tally.mysql.connection import is_mariadb
@@ -24,12 +25,15 @@ PRIMARY: Final = "PRIMARY"
 def check_version(tx: Transaction) -> None:
     """Raise if the ledger was migrated by newer code, whose columns and totals this would not fill.
 
+    Not after a migration that only expands it: beside it the code before counts right.
+
     Raises:
         SchemaError: With the version that is needed.
     """
     # Another application may keep its migrations in the same table, and yoyo its own.
     found = tx.scalar(
         "select max(migration_id) from _yoyo_migration where migration_id regexp '^[0-9]{4}[.]'"
+        f" and right(migration_id, {len(EXPANDS)}) <> '{EXPANDS}'"
     )
     newest = int(found[:4]) if found else 0
     if newest > MIGRATION:

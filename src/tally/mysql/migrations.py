@@ -7,6 +7,7 @@ which is released when its connection ends.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import Any, ClassVar, Final
 
 from yoyo import read_migrations
@@ -14,6 +15,7 @@ from yoyo.backends.core.mysql import MySQLBackend
 from yoyo.connections import DatabaseURI
 from yoyo.migrations import MigrationList
 
+from tally.config.names import EXPANDS
 from tally.config.servers import MySQLSettings
 from tally.errors import AccessDeniedError, MySQLUnavailableError, SchemaError, StatementError
 from tally.mysql.connection import connect
@@ -30,6 +32,7 @@ VERSION_TABLE: Final = "_yoyo_version"
 # yoyo creates and drops a table of such a name to test whether the server can roll DDL back.
 YOYO_PROBE: Final = "yoyo_tmp_"
 YOYO_TABLES: Final = frozenset({MIGRATIONS_TABLE, VERSION_TABLE, "_yoyo_log", "yoyo_lock"})
+_PROBE: Final = f"{YOYO_PROBE}rights"
 _GRANT: Final = "grant what docs/runbook.md lists under Rights to the user that migrates"
 
 
@@ -62,6 +65,46 @@ def pending(database: Database) -> list[str]:
     return [migration.id for migration in _migrations() if migration.id not in applied]
 
 
+def stopping(database: Database) -> list[str]:
+    """Of :func:`pending` those after which older code refuses to write, if there can be any."""
+    lacking = pending(database)
+    is_new = len(lacking) == len(_migrations())
+    return [] if is_new else [name for name in lacking if not name.endswith(EXPANDS)]
+
+
+def check_rights(database: Database) -> None:
+    """Try what a migration does on tables that are dropped again.
+
+    The caller holds the migrators' lock.
+
+    Raises:
+        AccessDeniedError: The user may not do it; the next migrator drops what is left.
+        SchemaError: There is no such database.
+    """
+    clean = (
+        f"drop view if exists {_PROBE}_view",
+        f"drop table if exists {_PROBE}_refers, {_PROBE}",
+    )
+    ddl = (
+        f"create table {_PROBE} (id int not null primary key)",
+        f"alter table {_PROBE} add column number int, add key by_number (number)",
+        f"create table {_PROBE}_refers (id int, foreign key (id) references {_PROBE} (id))",
+        f"insert into {_PROBE} select id, number from {_PROBE}",
+        f"update {_PROBE} set number = 1",
+        f"delete from {_PROBE}",
+        f"create or replace view {_PROBE}_view as select id from {_PROBE}",
+    )
+    with rights_explained(), database.transaction() as tx:
+        for statement in clean:  # what a killed one has left
+            tx.execute(statement)
+        try:
+            for statement in ddl:
+                tx.execute(statement)
+        finally:
+            for statement in clean:
+                tx.execute(statement)
+
+
 def _migrations() -> MigrationList:
     return read_migrations(str(packaged("sql")))
 
@@ -87,8 +130,13 @@ def one_at_a_time(database: Database) -> Iterator[None]:
         yield
 
 
-def apply(database: Database) -> list[str]:
-    """Apply what is in ``sql/`` and not yet in the database; returns the names, in order."""
+def apply(database: Database, *, expand_only: bool = False) -> list[str]:
+    """Apply what is in ``sql/`` and not yet in the database; returns the names, in order.
+
+    Args:
+        database: Of the ledger.
+        expand_only: Only those beside which older code keeps counting, up to the first other one.
+    """
     settings = database.settings
     _forget_interrupted_start(database)
     # yoyo copies a backend by its class and its URI only, so the class carries the settings.
@@ -101,6 +149,8 @@ def apply(database: Database) -> list[str]:
         # yoyo's own lock is a row, which stays when a migrator is killed; ours does not.
         backend.break_lock()
         todo = backend.to_apply(_migrations())
+        if expand_only:
+            todo = MigrationList(takewhile(lambda one: one.id.endswith(EXPANDS), todo))
         names = [migration.id for migration in todo]
         backend.apply_migrations(todo)
     except backend.DatabaseError as error:
@@ -124,17 +174,26 @@ def _forget_interrupted_start(database: Database) -> None:
     Raises:
         AccessDeniedError: The user may not create or drop tables, which yoyo would hide.
     """
-    try:
+    with rights_explained():
         with database.transaction() as tx:
-            tx.execute(f"create table if not exists {YOYO_PROBE}rights (id int)")
+            tx.execute(f"create table if not exists {_PROBE} (id int)")
+            tx.execute(f"drop view if exists {_PROBE}_view")
         with database.transaction() as tx:
             tables = tx.table_names()
-            for table in sorted(name for name in tables if name.startswith(YOYO_PROBE)):
+            # Backwards: one that refers to another has a longer name.
+            for table in sorted((n for n in tables if n.startswith(YOYO_PROBE)), reverse=True):
                 tx.execute(f"drop table `{table}`")
             if not (half := tables & YOYO_TABLES):
                 return
             if VERSION_TABLE in half and tx.row(f"select version from {VERSION_TABLE}") is not None:
                 return
             tx.execute(f"drop table {', '.join(sorted(half))}")
+
+
+@contextmanager
+def rights_explained() -> Iterator[None]:
+    """Say of a right that is lacking where those of a migration are listed."""
+    try:
+        yield
     except AccessDeniedError as error:
         raise AccessDeniedError(error.what, next_step=f"{_GRANT}, then tally migrate") from error

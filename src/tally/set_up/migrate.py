@@ -21,10 +21,15 @@ from tally.mysql import migrations
 from tally.mysql.transactions import Database
 
 
-def migrate(database: Database, settings: Settings) -> list[str]:
+def migrate(database: Database, settings: Settings, *, expand_only: bool = False) -> list[str]:
     """Apply ``sql/``, make result tables, and give labels their columns.
 
     Several processes may run it at once: the others wait, then find nothing to do.
+
+    Args:
+        database: Of the ledger.
+        settings: The configuration.
+        expand_only: Only those of ``sql/`` beside which older code keeps counting, and no tables.
 
     Returns:
         What was done, in order; empty when all was there.
@@ -39,9 +44,12 @@ def migrate(database: Database, settings: Settings) -> list[str]:
         MySQLUnavailableError: The server did not answer, or another migrator did not end in time.
     """
     with migrations.one_at_a_time(database):
-        applied = migrations.apply(database)
+        applied = migrations.apply(database, expand_only=expand_only)
+        if expand_only:
+            return applied
         _check_ledger(database)
-        return [*applied, *prepare(database, settings)]
+        with migrations.rights_explained():
+            return [*applied, *prepare(database, settings)]
 
 
 def prepare(database: Database, settings: Settings) -> list[str]:
@@ -74,6 +82,12 @@ def missing(database: Database, settings: Settings) -> list[str]:
         _check_ledger(database)
     steps = [_steps(database, settings, n, before=lacking) for n in sorted(settings.pipelines)]
     return [*lacking, *(text for text, _ in chain.from_iterable(steps))]
+
+
+def check_rights(database: Database) -> None:
+    """Raise AccessDeniedError where the user may not do what a migration does, which is tried."""
+    with migrations.one_at_a_time(database):
+        migrations.check_rights(database)
 
 
 _Step = tuple[str, Callable[[], object]]
