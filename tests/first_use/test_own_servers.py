@@ -1,16 +1,19 @@
 """The pages for one's own servers, executed on the session's; tests/console has the README's."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tally.spark.java import QUICK_START
+from tests.campaigns import VARIABLE
 from tests.first_use.pages import blocks, checkout, commands, execute
 from tests.servers import PROJECT
 from tests.world import World
@@ -43,9 +46,32 @@ def own_servers(world: World) -> Iterator[dict[str, str]]:
     world.as_root(f"drop database {name}", f"drop user {name}")
 
 
-@pytest.fixture
-def without_tally(tmp_path: Path) -> Path:
-    """The programs of a Python with Airflow, PySpark and all of the set-up but Tally."""
+@pytest.fixture(params=["locked", *(["other ends"] if os.environ.get(VARIABLE) else [])])
+def without_tally(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The programs of a Python with Airflow, PySpark and all that the wheel needs, but Tally."""
+    return locked(tmp_path) if request.param == "locked" else other_ends(tmp_path)
+
+
+def other_ends(tmp_path: Path) -> Path:
+    """With the oldest versions that the wheel allows, and the newest PySpark."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    needed = [
+        *(re.sub(r">=([^,]+).*", r"==\1", one) for one in project["dependencies"]),
+        *(re.sub(r">=([^,]+).*", r"==\1", one) for one in extras["airflow"]),
+        *extras["spark"],
+        "pip",
+    ]
+    environment = tmp_path / "own-python"
+    uv = Path(sys.prefix) / "bin" / "uv"
+    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, environment], check=True)
+    python = environment / "bin" / "python"
+    subprocess.run([uv, "pip", "install", "--quiet", "--python", python, *needed], check=True)
+    return environment / "bin"
+
+
+def locked(tmp_path: Path) -> Path:
+    """With what the set-up has, by links."""
     environment, old = tmp_path / "own-python", Path(sys.prefix)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     (target,) = environment.glob("lib/python*/site-packages")

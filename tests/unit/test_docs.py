@@ -213,14 +213,18 @@ def test_the_runbook_lists_exit_codes_and_oldest_servers_as_they_are() -> None:
     assert named == {"docs/runbook.md": SERVER_NEEDED.split(", or ")}
 
 
-def test_the_versions_to_install_are_those_that_the_extras_and_the_stack_name() -> None:
-    """An extra that pins a version is no "or newer"."""
+def test_the_versions_to_install_are_those_that_the_tests_run_with() -> None:
+    """The locked ones, and the oldest that the extras allow."""
     extras = tomllib.loads(text(PROJECT / "pyproject.toml"))["project"]["optional-dependencies"]
-    pins = {need.split("==")[1] for needs in extras.values() for need in needs if "==" in need}
+    needs = [need for needs in extras.values() for need in needs if "," in need]
+    oldest = {found for need in needs for found in re.findall(r">=([0-9.]+),", need)}
+    names = {re.split("[>=<]", need)[0] for need in needs} - {"pyspark-client"}
+    locked = text(PROJECT / "requirements" / "locked.txt")
+    newest = {re.search(rf"^{name}==(\S+)", locked, re.MULTILINE)[1] for name in names}
     local = PROJECT / "local/src/tally_local/stack/ivy.xml"
-    pins |= set(re.findall(r'name="kafka_2.13" rev="([0-9.]+)"', text(local)))
-    said = re.findall(r" (\d+\.\d+\.\d+)\b(?!\])", prose(DOCS / "install.md"))
-    assert pins == set(said)
+    kafka = set(re.findall(r'name="kafka_2.13" rev="([0-9.]+)"', text(local)))
+    said = re.findall(r"\s(\d+\.\d+\.\d+)\b(?!\])", prose(DOCS / "install.md"))
+    assert oldest | newest | kafka == set(said)
 
 
 def test_the_glossary_has_every_state_and_every_reason() -> None:
