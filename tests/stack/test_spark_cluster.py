@@ -1,7 +1,10 @@
 """The local stack's Spark cluster: batches are counted on workers, whatever happens to one."""
 
 import json
+import os
+import shutil
 import subprocess
+import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +25,7 @@ from tally_local.stack.server import Part, PartState, page_of
 from tally_local.stack.spark_cluster import WORKERS
 from tally_local.stack.stack import Stack
 from tests.campaigns import share
-from tests.servers import PROJECT
+from tests.servers import PROJECT, TALLY
 from tests.spark_submit import job, spark_environment
 from tests.waiting import wait_until
 from tests.world import World
@@ -35,6 +38,8 @@ KEPT = ("rows", "procedure", "files")
 DELIVERIES = ("batch", "partition", *KEPT)
 BATCHES = share(50)
 PARTITIONS = 6
+LARGE = 40
+"""Partitions of a batch that keeps two executors busy."""
 LINES = 50
 """Of a partition in each batch."""
 
@@ -89,10 +94,14 @@ def executors(cluster: Stack) -> list[tuple[str, psutil.Process]]:
 
 def registered(cluster: Stack) -> set[str]:
     """The hosts of the workers that the master knows to be alive."""
-    port = json.loads(cluster.layout.ports.read_text("utf-8"))["cluster-web"]
-    page = page_of(f"http://127.0.0.1:{port}/json/")
+    page = page_of(master_page(cluster))
     assert page is not None
     return {w["host"] for w in page["workers"] if w["state"] == "ALIVE"}
+
+
+def master_page(cluster: Stack) -> str:
+    port = json.loads(cluster.layout.ports.read_text("utf-8"))["cluster-web"]
+    return f"http://127.0.0.1:{port}/json/"
 
 
 def is_whole(cluster: Stack) -> bool:
@@ -194,6 +203,55 @@ def kill_a_worker(cluster: Stack, number: int, world: World, committed: int) -> 
     return found
 
 
+def live(world: World) -> int:
+    return sum(segment["state"] == "live" for segment in world.segments())
+
+
+def test_a_small_batch_does_not_wait_for_a_large_one(
+    cluster: Stack, migrated: Stack, tmp_path: Path
+) -> None:
+    """Pipelines on one server have fair shares: else all tasks of the first batch go first."""
+    worlds = []
+    for name, partitions in (("large", LARGE), ("small", 1)):
+        (folder := tmp_path / name).mkdir()
+        worlds.append(World.create(migrated, folder, delivery="partition", partitions=partitions))
+        for partition in range(partitions):
+            worlds[-1].produce([ERROR] * LINES, partition)
+    large, small = worlds
+    ids = [[batch.batch_id for batch in world.plan().batches] for world in worlds]
+    with (
+        connect_session(settings(cluster), {}) as one,
+        connect_session(settings(cluster), {}) as other,
+        ThreadPoolExecutor() as pool,
+    ):
+        running = pool.submit(lambda: list(run_batches(large.context(one), ids[0])))
+        wait_until(lambda: live(large))
+        list(run_batches(small.context(other), ids[1]))
+        assert live(large) < LARGE / 2
+        assert len(running.result()) == LARGE
+
+
+def test_a_master_that_was_killed_gives_new_executors(
+    cluster: Stack, migrated: Stack, tmp_path: Path
+) -> None:
+    """Batches go on meanwhile, as their executors do; afterwards a lost one is replaced."""
+    wait_until(lambda: is_whole(cluster), pause_s=0.5)
+    world = World.create(migrated, tmp_path, partitions=2)
+    with connect_session(settings(cluster), {}) as session:
+        (_, master), *_ = hosted(cluster, "org.apache.spark.deploy.master.Master", "--host")
+        master.kill()
+        world.produce([ERROR] * LINES)
+        world.minute(session)
+        wait_until(lambda: page_of(master_page(cluster)) and is_whole(cluster), pause_s=0.5)
+        (_, executor), *_ = executors(cluster)
+        executor.kill()
+        executor.wait()
+        wait_until(lambda: is_whole(cluster), pause_s=0.5)
+        world.produce([ERROR] * LINES, 1)
+        world.minute(session)
+    assert world.counts() == {"2017-07-30 14:09": 2 * LINES}
+
+
 def test_without_the_server_a_batch_is_submitted_to_the_cluster(
     cluster: Stack, world: World
 ) -> None:
@@ -212,6 +270,37 @@ def test_without_the_server_a_batch_is_submitted_to_the_cluster(
     )
     assert answer.returncode == 0, answer.stderr
     assert world.counts() == {"2017-07-30 14:09": LINES}
+
+
+def test_executors_get_python_from_the_configuration_alone(
+    cluster: Stack, world: World, tmp_path: Path
+) -> None:
+    """Their Python has no packages; they come and go as they are needed."""
+    jars = shutil.copytree(world.stack.jars_dir, tmp_path / "jars")
+    subprocess.run([TALLY, "jars", jars, "--python"], check=True)
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys._base_executable} -S "$@"\n', encoding="utf-8")
+    bare.chmod(0o755)
+    world.configure(delivery="partition")
+    world.produce([ERROR] * LINES)
+    spark = settings(cluster)
+    conf = spark.conf | {
+        "spark.pyspark.python": str(bare),
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.executorIdleTimeout": "1s",
+    }
+    variables = {
+        "TALLY_CONFIG": str(world.config),
+        "TALLY_SPARK__MASTER": spark.master,
+        "TALLY_SPARK__JARS_DIR": str(jars),
+        "TALLY_SPARK__CONF": json.dumps(conf),
+    }
+    subprocess.run([TALLY, "run", world.name], env={**os.environ, **variables}, check=True)
+    assert world.counts() == {"2017-07-30 14:09": LINES}
+
+
+def test_the_cluster_ends_with_its_executors(cluster: Stack) -> None:
     cluster.down([Part.CLUSTER])
     assert cluster.processes.members(Part.CLUSTER) == []
     assert "spark://" not in cluster.layout.overlay.read_text(encoding="utf-8")

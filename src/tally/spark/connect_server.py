@@ -49,6 +49,7 @@ _SHORT_HISTORY: Final = {
     "spark.sql.connect.ui.retainedStatements": "50",
 }
 
+_FAIR_SHARES: Final = Path(__file__).with_name("fair_shares.xml")
 _DAEMON: Final = "tally.spark.python_daemon"
 _SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
@@ -99,6 +100,9 @@ def server_command(
         "spark.connect.execute.manager.maintenanceInterval": "10s",
         # No other session finds a worker again, and Spark would keep it for a minute.
         "spark.python.worker.reuse": "false",
+        # A minute does not wait behind the tasks of another pipeline's backlog.
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": str(_FAIR_SHARES),
         "spark.connect.grpc.binding.address": java.LOOPBACK,
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.grpc.port.maxRetries": "0",

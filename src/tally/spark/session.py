@@ -27,6 +27,11 @@ log = logging.getLogger(__name__)
 CONNECTOR_JAR: Final = "spark-sql-kafka-0-10_2.13-*.jar"
 KAFKA_SOURCE: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
+PYTHON_ARCHIVE: Final = "python.tar.gz"
+"""Beside the connector's jars: the Python packages for executors on other machines."""
+_PYTHON_FOLDER: Final = "tally_python"
+"""Where an executor unpacks them, below its working directory."""
+
 _PYTHON: Final = "PYSPARK_PYTHON"
 
 # How long an executor waits for the records of its range, in milliseconds: Spark's default of two
@@ -110,6 +115,9 @@ def session_options(settings: SparkSettings) -> dict[str, str]:
             options["spark.driver.extraClassPath"] = f"{settings.jars_dir}/*"
         else:
             options["spark.jars"] = ",".join(str(jar) for jar in jars)
+            if (packages := settings.jars_dir / PYTHON_ARCHIVE).exists():
+                options["spark.archives"] = f"{packages}#{_PYTHON_FOLDER}"
+                options["spark.executorEnv.PYTHONPATH"] = f"./{_PYTHON_FOLDER}"
     return options | settings.conf
 
 

@@ -6,6 +6,7 @@ the program.
 """
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -97,7 +98,14 @@ def _start(program: str, host: str, options: Mapping[str, str], *arguments: str)
 def main(port: str, web_port: str, folder: str) -> None:
     """Run the nodes until SIGTERM; one that has ended is started again."""
     # Its page lists the workers. Its REST server, which has a fixed port, is not needed.
-    options = {"SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"}
+    # A master that was started again knows its applications, and gives them new executors.
+    recovery = Path(folder, "recovery")
+    shutil.rmtree(recovery, ignore_errors=True)  # those of an earlier cluster are gone
+    flags = (
+        "-Dspark.master.rest.enabled=false -Dspark.deploy.recoveryMode=FILESYSTEM"
+        f' "-Dspark.deploy.recoveryDirectory={recovery}"'
+    )
+    options = {"SPARK_MASTER_OPTS": flags}
     where = ("--port", port, "--webui-port", web_port)
     nodes = {"master": partial(_start, _MASTER, LOOPBACK, options, *where)}
     for host in WORKERS:  # its executors have its address as well
