@@ -29,7 +29,7 @@ from tests.world import World
 
 pytestmark = pytest.mark.stack
 
-LAST_RELEASE = "RELEASE_HASH"
+LAST_RELEASE = "815905ebd5b3c6a7d4e1313abf115895ab61985c"
 """The commit of the last release in CHANGELOG.md."""
 OLD_PROGRAM = """
 import sys
