@@ -28,6 +28,7 @@ from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
+from unittest.mock import patch
 
 import psutil
 from tests.first_use.pages import checkout
@@ -94,7 +95,7 @@ def measure(minutes: int = 10) -> Iterator[Table]:
     Raises:
         RuntimeError: A run of Airflow has failed, or a line was not counted.
     """
-    with TemporaryDirectory(prefix="tally-minutes-") as folder:
+    with TemporaryDirectory(prefix="tally-minutes-") as folder, patch.dict(os.environ):
         project = checkout(Path(folder).resolve() / "checkout")
         (project / "dags" / f"{EMPTY}.py").write_text(DAG, encoding="utf-8")
         (project / "tally.toml").write_text(f'[pipelines.{PIPELINE}]\ntopics = ["{TOPIC}"]\n')
