@@ -35,9 +35,9 @@ def _checks(version: str) -> Iterator[tuple[bool, str]]:
     """Each step that a program can judge, and whether it is done."""
     dated = _found(rf"^## \[{re.escape(version)}\] - (\S+)$", PROJECT / "CHANGELOG.md")
     yield bool(dated), f"CHANGELOG.md has a section {version} with its date"
-    yield not _git("status", "--porcelain"), "nothing is uncommitted"
+    yield _git("status", "--porcelain") == "", "nothing is uncommitted"
     last = _found(r'^LAST_RELEASE = "(.*)"', PROJECT / UPGRADE_TEST)
-    names = _git("ls-tree", "-r", "--name-only", last, "sql").splitlines()
+    names = (_git("ls-tree", "-r", "--name-only", last, "sql") or "").splitlines()
     new = [p.name for p in sorted((PROJECT / "sql").glob("*.sql")) if f"sql/{p.name}" not in names]
     refusing = [name for name in new if not name.endswith(".expand.sql")]
     yield bool(names), f"the last release, {last[:8]}, is in the history"
@@ -53,11 +53,12 @@ def _found(pattern: str, file: Path) -> str:
     return found[1] if found else ""
 
 
-def _git(*arguments: str) -> str:
+def _git(*arguments: str) -> str | None:
+    """What git answers; None where it cannot, as outside of a checkout."""
     answer = subprocess.run(
-        ["git", "-C", PROJECT, *arguments], stdout=subprocess.PIPE, check=False, text=True
+        ["git", "-C", PROJECT, *arguments], capture_output=True, check=False, text=True
     )
-    return answer.stdout
+    return None if answer.returncode else answer.stdout
 
 
 if __name__ == "__main__":

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tally.config.variables import CONFIG_VARIABLE, SECRETS_VARIABLE
-from tally.mysql.transactions import Database
-from tally.set_up.migrate import migrate
 from tally.spark.java import QUICK_START
 from tally.spark.session import spark_session
 from tally_local.stack.stack import Stack
 from tests.connect_server import ConnectServer, connect_server
 from tests.durations import DURATIONS, Durations
 from tests.servers import PROJECT, home_of_session, keep_what_failed, own_servers, shared_stack
-from tests.world import World, make_settings
+from tests.world import World, with_ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,12 +85,6 @@ def migrated(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Stack:
 @pytest.fixture(scope="session")
 def own_migrated(own_stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Stack:
     return with_ledger(own_stack, tmp_path_factory.mktemp("migrate"))
-
-
-def with_ledger(stack: Stack, folder: Path) -> Stack:
-    settings = make_settings(stack, folder / "tally.toml", {"first": {"topics": ["first"]}})
-    migrate(Database(settings=settings.mysql), settings)
-    return stack
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -111,11 +111,11 @@ def shared_stack() -> Stack:
 
 
 @contextmanager
-def own_servers() -> Iterator[Stack]:
+def own_servers(*mysql_options: str, parts: Sequence[Part] = SERVERS) -> Iterator[Stack]:
     """Servers of one worker's own, which are killed and restarted; they are durable."""
     home = tempfile.mkdtemp(prefix="own-", dir=os.environ[HOME_VARIABLE])
-    stack = Stack(project=PROJECT, home=Path(home), announce=print)
-    stack.up(SERVERS)
+    stack = Stack(project=PROJECT, home=Path(home), announce=print, mysql_options=mysql_options)
+    stack.up(parts)
     try:
         yield stack
     finally:

@@ -409,6 +409,13 @@ def make_settings(stack: Stack, path: Path, pipelines: Mapping[str, Mapping[str,
     return load_settings(path)
 
 
+def with_ledger(stack: Stack, folder: Path) -> Stack:
+    """A stack, once its ledger is up to date; its configuration goes into the folder."""
+    settings = make_settings(stack, folder / "tally.toml", {"first": {"topics": ["first"]}})
+    migrate(Database(settings=settings.mysql), settings)
+    return stack
+
+
 def _toml(value: Any) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + " }"

@@ -18,7 +18,7 @@ import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,12 +145,14 @@ class Trial:
         }
         begun = time.monotonic()
         end = begun + 60 * options.minutes
-        faults = self._faults() if self.celery else iter(())
-        gap = 60 * options.minutes / (4 * KILLS + 1)
+        faults = ["worker", "scheduler", "redis", "postgresql"] * KILLS if self.celery else []
+        gap = 60 * options.minutes / (len(faults) + 1)
+        choose = Random(options.seed)
         next_fault, foretold = begun + gap, None
         while (now := time.monotonic()) < end:
-            if self.celery and now >= next_fault and (fault := next(faults, None)):
-                fault()
+            if faults and now >= next_fault:
+                time.sleep(choose.uniform(0, SAMPLE_S))
+                self._strike(faults.pop(0))
                 next_fault += gap
             self._sample()
             if foretold is None and now > (begun + end) / 2:
@@ -166,21 +168,13 @@ class Trial:
         }
         time.sleep(90)  # the last minute's run
 
-    def _faults(self) -> Iterator[Callable[[], None]]:
-        celery = self.celery
-        assert celery is not None
-        choose = Random(self.options.seed)
-        parts = ["worker", "scheduler", "redis", "postgresql"] * KILLS
-        for part in parts:
-
-            def strike(part: str = part) -> None:
-                time.sleep(choose.uniform(0, 30))
-                name = celery.counting_worker() if part == "worker" else part
-                celery.kill(name, away_s=AWAY_S.get(part, 0))
-                self.report.kills.append(name)
-                _say(f"killed {name}")
-
-            yield strike
+    def _strike(self, part: str) -> None:
+        """Kill a part of Airflow; of the workers the one that counts."""
+        assert self.celery is not None
+        name = self.celery.counting_worker() if part == "worker" else part
+        self.celery.kill(name, away_s=AWAY_S.get(part, 0))
+        self.report.kills.append(name)
+        _say(f"killed {name}")
 
     def _sample(self) -> None:
         now = time.monotonic()

@@ -10,13 +10,14 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
-from playwright.sync_api import Browser, Route, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Route, expect, sync_playwright
 
 from tests.console.browser_window import (
     NARROW,
@@ -120,6 +121,8 @@ def picture(tmp_path: Path) -> TakePicture:
 
 
 AS_MANY = r"^([\d,]+) lines found, \1 counted$"
+ANSWERS = 20
+"""Of a page that reads lines for a few seconds at most: the machine may be busy."""
 
 
 def press_bar(window: BrowserWindow, number: int, bars: int = 60) -> None:
@@ -130,6 +133,16 @@ def press_bar(window: BrowserWindow, number: int, bars: int = 60) -> None:
     x = box["width"] * (number + 0.5) / bars
     over.hover(position={"x": x, "y": 20})
     window.click(over, position={"x": x, "y": 20})
+
+
+def expect_all_lines(badge: Locator, show: Callable[[], None]) -> None:
+    """Show lines until a page has read all of them: it ends its read after a few seconds."""
+    for _ in range(ANSWERS):
+        show()
+        expect(badge).to_have_text(re.compile("lines found"))
+        if re.search(AS_MANY, badge.inner_text()):
+            return
+    expect(badge).to_have_text(re.compile(AS_MANY), timeout=1)
 
 
 def test_the_readmes_commands_work_in_a_fresh_checkout(running: RunningStack) -> None:
@@ -156,9 +169,8 @@ def test_the_overview_says_whether_the_numbers_can_be_trusted(
         expect(page.locator("#ledger")).to_contain_text("records/s")
         expect(page.locator("#lag-now")).to_have_text("7 records")
         told = page.locator(".told")
-        press_bar(window, 30)
+        expect_all_lines(page.locator("#behind .badge").nth(1), partial(press_bar, window, 30))
         expect(told).to_contain_text(f"{running.first + timedelta(minutes=30):%Y-%m-%d %H:%M}: ")
-        expect(page.locator("#behind .badge").nth(1)).to_have_text(re.compile(AS_MANY))
         expect(page.locator("#behind .lines li").first).to_contain_text(f"{TOPIC}/")
         if theme == "dark":
             picture(window, "overview-dark")
@@ -554,9 +566,9 @@ def test_behind_a_spike_are_its_lines_and_the_dead_letters_of_its_minute(
         window.click(page.get_by_role("link", name="web", exact=True))
         press_bar(window, 41)
         expect(page.locator("#behind h2")).to_contain_text("the median")
-        expect(page.locator("#behind .badge").nth(1)).to_have_text(re.compile(AS_MANY))
-        expect(page.locator("#behind .lines li")).to_have_count(100)
         assert window.clicks == 2
+        expect_all_lines(page.locator("#behind .badge").nth(1), partial(press_bar, window, 41))
+        expect(page.locator("#behind .lines li")).to_have_count(100)
         assert window.complaints() == []
     window.click(page.locator("#behind").get_by_role("link", name="checkout"))
     expect(page.locator("#behind .lines li").first).to_contain_text("checkout")
@@ -565,15 +577,14 @@ def test_behind_a_spike_are_its_lines_and_the_dead_letters_of_its_minute(
     expect(page.locator("#table-dead_letters tbody tr")).to_have_count(3)
     window = open_window(size=TALL)
     page = window.open_address("pipelines/web/?by=service")
-    press_bar(window, 41)
-    expect(page.locator("#behind .badge").nth(1)).to_have_text(re.compile(AS_MANY))
+    expect_all_lines(page.locator("#behind .badge").nth(1), partial(press_bar, window, 41))
     page.evaluate("window.scrollTo(0, 0)")
     picture(window, "overview")
     page.get_by_role("button", name="checkout").click()
     expect(page.get_by_role("button", name="checkout")).to_have_attribute("aria-pressed", "false")
     window.open_address("pipelines/web/partitions")
-    page.get_by_role("link", name="latest lines").click()
-    expect(page.locator("#minute-lines .badge")).to_have_text(re.compile(AS_MANY))
+    latest = page.get_by_role("link", name="latest lines")
+    expect_all_lines(page.locator("#minute-lines .badge"), latest.click)
 
 
 def test_the_demonstration_counts_two_batches_and_stops_the_servers(running: RunningStack) -> None:

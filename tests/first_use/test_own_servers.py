@@ -53,20 +53,19 @@ def without_tally(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def other_ends(tmp_path: Path) -> Path:
-    """With the oldest versions that the wheel allows, and the newest PySpark."""
+    """With the oldest versions that the wheel allows and that go together."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    needed = [
-        *(re.sub(r">=([^,]+).*", r"==\1", one) for one in project["dependencies"]),
-        *(re.sub(r">=([^,]+).*", r"==\1", one) for one in extras["airflow"]),
-        *extras["spark"],
-        "pip",
-    ]
+    pandas, *spark = sorted(extras["spark"])
+    needed = [*project["dependencies"], *extras["airflow"], *spark]
+    (limits := tmp_path / "limits.txt").write_text(pandas, encoding="utf-8")
     environment = tmp_path / "own-python"
     uv = Path(sys.prefix) / "bin" / "uv"
     subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, environment], check=True)
-    python = environment / "bin" / "python"
-    subprocess.run([uv, "pip", "install", "--quiet", "--python", python, *needed], check=True)
+    install = [uv, "pip", "install", "--quiet", "--python", environment / "bin" / "python"]
+    oldest = ("--resolution", "lowest-direct", "--constraint", limits)
+    subprocess.run([*install, *oldest, *needed], check=True)
+    subprocess.run([*install, "pip"], check=True)
     return environment / "bin"
 
 

@@ -3,26 +3,22 @@
 import os
 import re
 import secrets
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import mkdtemp
 
 import pymysql
 import pytest
 
-from tally.mysql.transactions import Database
-from tally.set_up.migrate import migrate
 from tally_local.stack.apt_packages import AptPackages
-from tally_local.stack.mysql_program import NOT_NEEDED, private_mysql
+from tally_local.stack.mysql_program import NOT_NEEDED, private_mysql, unpacked
 from tally_local.stack.ports import LOOPBACK, Ports
 from tally_local.stack.server import Part
 from tally_local.stack.stack import Stack
 from tests.minute import steps
 from tests.minute.deliveries import COUNTED, Delivery, delivered
-from tests.servers import HOME_VARIABLE, PROJECT, SERVERS
-from tests.world import World, make_settings
+from tests.servers import PROJECT, own_servers
+from tests.world import World, with_ledger
 
 pytestmark = pytest.mark.stack
 
@@ -49,12 +45,10 @@ def call(program: str, *arguments: str, script: bytes = b"", **account: str | in
     """Run one of MySQL's programs with the libraries that it was unpacked with."""
     roots = (CLIENTS.root, private_mysql(DOWNLOADS / "mysql").root)
     root = next(root for root in roots if (root / "usr/bin" / program).exists())
-    loader = next(root.glob("usr/lib*/ld-linux-*.so.*"))
-    libraries = next(root.glob("usr/lib/*-linux-gnu*"))
     password = str(account.pop("password", ""))
     answer = subprocess.run(
         [
-            *(loader, "--library-path", libraries, root / "usr/bin" / program, "--no-defaults"),
+            *(*unpacked(root, f"usr/bin/{program}"), "--no-defaults"),
             *(f"--{name}={value}" for name, value in account.items()),
             *arguments,
         ],
@@ -127,24 +121,15 @@ def test_a_dump_is_restored_under_another_name(
 @pytest.fixture
 def logging(tmp_path: Path) -> Iterator[Stack]:
     """Servers whose MySQL writes a binary log, with a ledger."""
-    for stack in server_with("--log-bin=binlog", "--server-id=1", parts=SERVERS):
-        settings = make_settings(stack, tmp_path / "first.toml", {"first": {"topics": ["first"]}})
-        migrate(Database(settings=settings.mysql), settings)
-        yield stack
+    with own_servers("--log-bin=binlog", "--server-id=1") as stack:
+        (folder := tmp_path / "ledger").mkdir()
+        yield with_ledger(stack, folder)
 
 
 @pytest.fixture
 def replica() -> Iterator[Stack]:
-    yield from server_with("--server-id=2", parts=(Part.MYSQL,))
-
-
-def server_with(*options: str, parts: tuple[Part, ...]) -> Iterator[Stack]:
-    home = Path(mkdtemp(prefix="backup-", dir=os.environ[HOME_VARIABLE]))
-    stack = Stack(project=PROJECT, home=home, mysql_options=options)
-    stack.up(parts)
-    yield stack
-    stack.down()
-    shutil.rmtree(home)
+    with own_servers("--server-id=2", parts=[Part.MYSQL]) as stack:
+        yield stack
 
 
 def position(world: World) -> int:

@@ -183,7 +183,7 @@ def test_what_expands_can_be_applied_first(
     for name in ("0097.more.expand", "0098.other", "0099.later.expand"):
         (sql / f"{name}.sql").write_text(f"create table t{name[:4]} (id int)", encoding="utf-8")
     monkeypatch.setattr(migrations, "packaged", lambda _: sql)
-    assert migrations.stopping(empty.database) == ["0098.other"]
+    assert migrations.stopping(migrations.pending(empty.database)) == ["0098.other"]
     assert migrate(empty.database, empty.settings, expand_only=True) == ["0097.more.expand"]
     assert migrate(empty.database, empty.settings, expand_only=True) == []
     assert empty.plan() is not None
@@ -226,7 +226,7 @@ def test_the_last_release_and_this_code_count_into_one_ledger(
         empty.produce([line(minute, "ERROR")] * minute)
         old(act)
         migrate(empty.database, empty.settings, expand_only=True)
-    refusing = migrations.stopping(empty.database)
+    refusing = migrations.stopping(migrations.pending(empty.database))
     migrate(empty.database, empty.settings)
     empty.minute()
     empty.produce([line(12, "ERROR")] * 12)

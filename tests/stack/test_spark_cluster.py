@@ -177,21 +177,24 @@ def kept(world: World, delivery: str) -> int:
     return len(places)
 
 
+def live(world: World) -> int:
+    return sum(segment["state"] == "live" for segment in world.segments())
+
+
 def kill_a_worker(cluster: Stack, number: int, world: World, committed: int) -> int:
     """Kill a worker, with its executors, once so many segments are committed and one is claimed.
 
     Each worker has its turn, by ``number``. Returns how many segments were committed, when the
     master knows that the worker is gone.
     """
-
-    def live() -> int:
-        return sum(s["state"] == "live" for s in world.segments())
-
     claimed = "select 1 from batch where pipeline = %s and state = 'planned' and attempt > 0"
     wait_until(
-        lambda: live() >= committed and (live() > committed or world.rows(claimed, [world.name]))
+        lambda: (
+            live(world) >= committed
+            and (live(world) > committed or world.rows(claimed, [world.name]))
+        )
     )
-    found, executing = live(), executors(cluster)
+    found, executing = live(world), executors(cluster)
     hosts = [host for host, _ in executing]
     preferred = WORKERS[number // 2 % len(WORKERS)]
     gone = preferred if preferred in hosts else hosts[0]
@@ -201,10 +204,6 @@ def kill_a_worker(cluster: Stack, number: int, world: World, committed: int) -> 
                 process.kill()
     wait_until(lambda: gone not in registered(cluster))
     return found
-
-
-def live(world: World) -> int:
-    return sum(segment["state"] == "live" for segment in world.segments())
 
 
 def test_a_small_batch_does_not_wait_for_a_large_one(
@@ -296,7 +295,8 @@ def test_executors_get_python_from_the_configuration_alone(
         "TALLY_SPARK__JARS_DIR": str(jars),
         "TALLY_SPARK__CONF": json.dumps(conf),
     }
-    subprocess.run([TALLY, "run", world.name], env={**os.environ, **variables}, check=True)
+    command = [TALLY, "run", "--pipeline", world.name]
+    subprocess.run(command, env={**os.environ, **variables}, check=True)
     assert world.counts() == {"2017-07-30 14:09": LINES}
 
 

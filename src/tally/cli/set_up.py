@@ -66,7 +66,7 @@ def migrate(app: App, dry_run: bool, check: bool, expand: bool) -> int:
     for name in done:
         app.out.line(f"{'would apply' if previews else 'applied'} {name}")
     if previews and done:
-        if refusing := stopping(database):
+        if refusing := stopping(done):
             app.out.note(f"older versions of Tally count no more beside {', '.join(refusing)}")
         check_rights(database)
     if disabled := app.settings.disabled:

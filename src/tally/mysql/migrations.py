@@ -5,7 +5,7 @@ can therefore be run again. One migrator works at a time: the others wait for a 
 which is released when its connection ends.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from itertools import takewhile
 from typing import Any, ClassVar, Final
@@ -65,11 +65,14 @@ def pending(database: Database) -> list[str]:
     return [migration.id for migration in _migrations() if migration.id not in applied]
 
 
-def stopping(database: Database) -> list[str]:
-    """Of :func:`pending` those after which older code refuses to write, if there can be any."""
-    lacking = pending(database)
-    is_new = len(lacking) == len(_migrations())
-    return [] if is_new else [name for name in lacking if not name.endswith(EXPANDS)]
+def stopping(lacking: Collection[str]) -> list[str]:
+    """The migrations among what is lacking after which older code refuses to write.
+
+    None where all are lacking: no code has counted there.
+    """
+    names = [migration.id for migration in _migrations()]
+    todo = [name for name in names if name in lacking]
+    return [] if todo == names else [name for name in todo if not name.endswith(EXPANDS)]
 
 
 def check_rights(database: Database) -> None:

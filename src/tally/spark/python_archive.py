@@ -14,18 +14,16 @@ from typing import Final
 from packaging.requirements import Requirement
 
 import tally
-from tally.packaged import packaged
 from tally.spark.jars import Announce
 from tally.spark.session import PYTHON_ARCHIVE
 
-_OWN: Final = "kafka-tally"
-_NEEDED: Final = (_OWN, "pandas", "pyarrow")
+_NEEDED: Final = ("kafka-tally", "pandas", "pyarrow")
 _TITLE: Final = "Python packages for executors elsewhere"
 # Quick: most of it is libraries, which the best compression makes a tenth smaller.
 _COMPRESSION: Final = 1
 
 
-def build_python_archive(folder: Path, announce: Announce) -> Path:
+def build_python_archive(folder: Path, announce: Announce) -> None:
     """Write the archive into a folder; an older one is replaced once the new one is whole.
 
     Args:
@@ -42,7 +40,6 @@ def build_python_archive(folder: Path, announce: Announce) -> Path:
         made.replace(target)
     finally:
         made.unlink(missing_ok=True)
-    return target
 
 
 def _files() -> Iterator[tuple[Path, str]]:
@@ -51,9 +48,6 @@ def _files() -> Iterator[tuple[Path, str]]:
     for path in package.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
             yield path, str(Path("tally") / path.relative_to(package))
-    if not (package / "sql").exists():  # a checkout
-        for path in packaged("sql").rglob("*.sql"):
-            yield path, str(Path("tally", "sql") / path.relative_to(packaged("sql")))
     for found in _closure():
         for file in found.files or ():
             is_ours = file.parts[0] == "tally" or file.suffix == ".pth"

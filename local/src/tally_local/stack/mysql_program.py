@@ -130,12 +130,17 @@ def mysql_version(text: str) -> tuple[int, ...] | None:
     return tuple(int(number) for number in found.groups())
 
 
-def _private_mysql(root: Path) -> MySQLProgram:
+def unpacked(root: Path, program: str) -> tuple[str, ...]:
+    """A program below an unpacked root, started through the dynamic loader that came with it."""
     loader = _first(root, "usr/lib*/ld-linux-*.so.*")
     libraries = _first(root, "usr/lib/*-linux-gnu*")
+    return str(loader), "--library-path", str(libraries), str(root / program)
+
+
+def _private_mysql(root: Path) -> MySQLProgram:
     return MySQLProgram(
         argv=(
-            *(str(loader), "--library-path", str(libraries), str(root / "usr/sbin/mysqld")),
+            *unpacked(root, "usr/sbin/mysqld"),
             "--no-defaults",
             f"--basedir={root / 'usr'}",
             f"--plugin-dir={root / 'usr/lib/mysql/plugin'}",
