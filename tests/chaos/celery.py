@@ -153,15 +153,15 @@ class CeleryAirflow:
             wait_until(partial(self._listens, name), 60)
 
     def _start_airflow(self) -> None:
-        metadata = f"{LOOPBACK}:{self._ports['postgresql']}/postgres"
+        metadata = f"postgresql+psycopg://airflow@{LOOPBACK}:{self._ports['postgresql']}/postgres"
         server = AirflowServer(
             layout=self._stack.layout,
             options={
                 "core": {"executor": "CeleryExecutor", "parallelism": 16},
-                "database": {"sql_alchemy_conn": f"postgresql+psycopg2://airflow@{metadata}"},
+                "database": {"sql_alchemy_conn": metadata, "sql_alchemy_conn_async": metadata},
                 "celery": {
                     "broker_url": f"redis://{LOOPBACK}:{self._ports['redis']}/0",
-                    "result_backend": f"db+postgresql://airflow@{metadata}",
+                    "result_backend": f"db+{metadata}",
                     "worker_concurrency": 6,
                     "worker_prefetch_multiplier": 1,
                 },
