@@ -261,7 +261,7 @@ class Trial:
             problems.append(f"{name}: {traffic.sent} lines were sent; {counted}; {wrong}")
         with self.database.transaction(read_only=True) as tx:
             rows: Mapping[str, Any] = tx.pairs(
-                f"select date_format(log_time, '%Y-%m-%d %H:%i'), sum(log_count) from `{name}`"
+                f"select date_format(log_time, '%%Y-%%m-%%d %%H:%%i'), sum(log_count) from `{name}`"
                 " group by log_time"
             )
             offsets = tx.pairs(

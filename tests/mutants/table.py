@@ -1203,6 +1203,27 @@ MUTANTS: Final = (
         after="",
         tests=(f"{UPGRADE}::test_older_code_writes_nothing_into_a_newer_ledger",),
     ),
+    Mutant(
+        guard="older code counts on beside what only expands",
+        where="tally.ledger.schema:check_version",
+        before=""" f" and right(migration_id, {len(EXPANDS)}) <> '{EXPANDS}'"\n""",
+        after="\n",
+        tests=(f"{UPGRADE}::test_older_code_counts_beside_what_only_expands",),
+    ),
+    Mutant(
+        guard="what expands is not applied before what does not",
+        where="tally.mysql.migrations:apply",
+        before="takewhile(lambda one: one.id.endswith(EXPANDS), todo)",
+        after="one for one in todo if one.id.endswith(EXPANDS)",
+        tests=(f"{UPGRADE}::test_what_expands_can_be_applied_first",),
+    ),
+    Mutant(
+        guard="pipelines on one server have fair shares",
+        where="tally.spark.connect_server:server_command",
+        before='"spark.scheduler.mode": "FAIR",',
+        after='"spark.scheduler.mode": "FIFO",',
+        tests=("tests/stack/test_spark_cluster.py::test_a_small_batch_does_not_wait_for_a_large_one",),
+    ),
     # --- labels
     Mutant(
         guard="a label without a column is not counted",
