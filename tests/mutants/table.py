@@ -1222,7 +1222,9 @@ MUTANTS: Final = (
         where="tally.spark.connect_server:server_command",
         before='"spark.scheduler.mode": "FAIR",',
         after='"spark.scheduler.mode": "FIFO",',
-        tests=("tests/stack/test_spark_cluster.py::test_a_small_batch_does_not_wait_for_a_large_one",),
+        tests=(
+            "tests/stack/test_spark_cluster.py::test_a_small_batch_does_not_wait_for_a_large_one",
+        ),
     ),
     # --- labels
     Mutant(

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +20,7 @@ pytest.importorskip("pyspark")
 
 from tally.config.servers import SparkSettings
 from tally.counting.run import run_batches
+from tally.errors import ReadError
 from tally.spark.connect import connect_session
 from tally_local.stack.server import Part, PartState, page_of
 from tally_local.stack.spark_cluster import WORKERS
@@ -271,6 +272,26 @@ def test_without_the_server_a_batch_is_submitted_to_the_cluster(
     assert world.counts() == {"2017-07-30 14:09": LINES}
 
 
+def run_alone(
+    cluster: Stack, world: World, jars: Path, conf: Mapping[str, str]
+) -> "subprocess.CompletedProcess[str]":
+    """``tally run`` without the server, with such a configuration beside the cluster's."""
+    spark = settings(cluster)
+    variables = {
+        "TALLY_CONFIG": str(world.config),
+        "TALLY_SPARK__MASTER": spark.master,
+        "TALLY_SPARK__JARS_DIR": str(jars),
+        "TALLY_SPARK__CONF": json.dumps(spark.conf | conf),
+    }
+    return subprocess.run(
+        [TALLY, "run", "--pipeline", world.name],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def test_executors_get_python_from_the_configuration_alone(
     cluster: Stack, world: World, tmp_path: Path
 ) -> None:
@@ -282,21 +303,33 @@ def test_executors_get_python_from_the_configuration_alone(
     bare.chmod(0o755)
     world.configure(delivery="partition")
     world.produce([ERROR] * LINES)
-    spark = settings(cluster)
-    conf = spark.conf | {
+    conf = {
         "spark.pyspark.python": str(bare),
         "spark.dynamicAllocation.enabled": "true",
         "spark.dynamicAllocation.shuffleTracking.enabled": "true",
         "spark.dynamicAllocation.executorIdleTimeout": "1s",
     }
-    variables = {
-        "TALLY_CONFIG": str(world.config),
-        "TALLY_SPARK__MASTER": spark.master,
-        "TALLY_SPARK__JARS_DIR": str(jars),
-        "TALLY_SPARK__CONF": json.dumps(conf),
+    answer = run_alone(cluster, world, jars, conf)
+    assert answer.returncode == 0, answer.stderr
+    assert world.counts() == {"2017-07-30 14:09": LINES}
+
+
+def test_a_batch_that_executors_have_no_memory_for_is_counted_with_more(
+    cluster: Stack, world: World
+) -> None:
+    """They end, the batch stays open, and the error names what gives more."""
+    world.configure(delivery="partition")
+    world.produce([f"{ERROR}{' ' * 900_000}"] * LINES, **{"compression.type": "gzip"})
+    too_little = {
+        "spark.executorEnv._JAVA_OPTIONS": "-Xmx64m",
+        "spark.testing.reservedMemory": "1000000",  # below it Spark refuses so little
     }
-    command = [TALLY, "run", "--pipeline", world.name]
-    subprocess.run(command, env={**os.environ, **variables}, check=True)
+    answer = run_alone(cluster, world, world.stack.jars_dir, too_little)
+    assert answer.returncode == ReadError.exit_code, answer.stderr
+    assert "spark.executor.memory" in answer.stderr
+    assert world.counts() == {}
+    answer = run_alone(cluster, world, world.stack.jars_dir, {})
+    assert answer.returncode == 0, answer.stderr
     assert world.counts() == {"2017-07-30 14:09": LINES}
 
 
