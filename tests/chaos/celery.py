@@ -43,6 +43,7 @@ class CeleryAirflow:
     def __init__(self, stack: Stack) -> None:
         self._stack, self._processes = stack, stack.processes
         self.restarts: Counter[str] = Counter()
+        self.problems: list[str] = []
         self._away: dict[str, float] = {}
         self._closing = threading.Event()
         self._keeper = threading.Thread(target=self._keep, daemon=True)
@@ -104,7 +105,10 @@ class CeleryAirflow:
                 if not is_away and self._processes.main_process(name) is None:
                     self._processes.kill(name)  # what it has left
                     self.restarts[name] += 1
-                    self._start(name)
+                    try:
+                        self._start(name)
+                    except StackError as error:
+                        self.problems.append(f"{name} did not start again: {error}")
 
     def _start(self, name: str) -> None:
         if name in WORKERS:

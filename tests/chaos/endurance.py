@@ -9,7 +9,7 @@ Redis, its metadata are in PostgreSQL, and a worker (while it counts), the sched
 PostgreSQL are killed twice each; what has ended is started again, as systemd or Kubernetes does.
 
 Prints what was measured, and ends with 1 if a line was not counted once, a minute was committed
-more than three minutes late, or something grew.
+more than three minutes late, a run of Airflow failed or, without ``--celery``, something grew.
 """
 
 import argparse
@@ -215,16 +215,19 @@ class Trial:
         for state in ("success", "failed", "running", "queued"):
             path = f"/api/v2/dags/~/dagRuns?limit=1&state={state}"
             report.runs[state] = api.ask("GET", path)["total_entries"]
-        delays = self._delays()
+        for name in self.pipelines:
+            self._check_counts(name)
+        delays = self._delays()  # also of what Airflow has left, which that has committed
         report.minutes = len(delays)
         report.late_s = {"median": round(median(delays), 1), "longest": round(max(delays), 1)}
         if max(delays) > LATE_MAX_S:
             report.problems.append(f"a minute was committed {max(delays):.0f} s after its end")
-        for name in self.pipelines:
-            self._check_counts(name)
+        if report.runs["failed"]:
+            report.problems.append(f"{report.runs['failed']} runs of Airflow failed")
         self.report.grown = {name: quarters(found) for name, found in self.samples.items()}
         if self.celery:
             report.restarts = dict(self.celery.restarts)
+            report.problems += self.celery.problems
         else:
             report.problems += [
                 f"{name} grows: {of}"
