@@ -39,13 +39,13 @@ def _checks(version: str) -> Iterator[tuple[bool, str]]:
     last = _found(r'^LAST_RELEASE = "(.*)"', PROJECT / UPGRADE_TEST)
     names = (_git("ls-tree", "-r", "--name-only", last, "sql") or "").splitlines()
     new = [p.name for p in sorted((PROJECT / "sql").glob("*.sql")) if f"sql/{p.name}" not in names]
-    refusing = [name for name in new if not name.endswith(".expand.sql")]
+    refusing = [name.removesuffix(".sql") for name in new if not name.endswith(".expand.sql")]
     yield bool(names), f"the last release, {last[:8]}, is in the history"
-    yield (
-        not refusing,
-        f"of {len(new)} new migrations each only expands"
-        + (f", not {', '.join(refusing)}: say so in CHANGELOG.md" if refusing else ""),
-    )
+    code = _git("show", f"{last}:src/tally/__init__.py") or ""
+    yield f'"{version}"' not in code, f"{version} is not the version of the last release"
+    changes = (PROJECT / "CHANGELOG.md").read_text(encoding="utf-8")
+    for name in refusing:
+        yield name in changes, f"CHANGELOG.md says that older versions stop after {name}"
 
 
 def _found(pattern: str, file: Path) -> str:

@@ -1,12 +1,16 @@
 """`tally migrate` and `tally doctor` on real servers."""
 
 import re
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tally.config.loading import load_settings
+from tally.mysql import migrations
 from tally.mysql.transactions import Database
+from tally.packaged import packaged
 from tests.cli.conftest import LINE, Call, commit
 from tests.servers import PROJECT
 from tests.world import World
@@ -57,6 +61,29 @@ def test_migrate_says_before_what_it_does(tally: Call, world: World, empty_datab
     assert not_well(checks, "mysql.") == NOT_DURABLE
     counted = world.rows(f"select log_count from `{empty_database}`.`{world.name}`")
     assert counted == [{"log_count": 1}]
+
+
+def test_what_expands_can_be_applied_first(
+    tally: Call,
+    world: World,
+    empty_database: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Up to the first migration that older code would not count beside."""
+    tally("migrate").ends(0)
+    sql = shutil.copytree(packaged("sql"), tmp_path / "sql")
+    for name in ("0097.more.expand", "0098.other", "0099.later.expand"):
+        (sql / f"{name}.sql").write_text(f"create table t{name[:4]} (id int)", encoding="utf-8")
+    monkeypatch.setattr(migrations, "packaged", lambda _: sql)
+    tally("migrate", "--check").ends(1, "after 0098.other older versions of Tally no longer count")
+    tally("migrate", "--check", "--expand").ends(2, "next: leave out one")
+    left = "left for tally migrate: 0098.other, 0099.later.expand"
+    for done in ("applied 0097.more.expand", "nothing to apply"):
+        assert tally("migrate", "--expand").ends(0, left).stdout == f"{done}\n"
+    assert world.plan() is not None
+    assert migrations.apply(world.database) == ["0098.other", "0099.later.expand"]
+    tally("plan").ends(4, "migrated for Tally 0.98")
 
 
 def test_the_grants_of_the_runbook_suffice(tally: Call, world: World, empty_database: str) -> None:

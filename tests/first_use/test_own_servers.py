@@ -66,6 +66,12 @@ def other_ends(tmp_path: Path) -> Path:
     oldest = ("--resolution", "lowest-direct", "--constraint", limits)
     subprocess.run([*install, *oldest, *needed], check=True)
     subprocess.run([*install, "pip"], check=True)
+    freeze = [uv, "pip", "freeze", "--quiet", "--python", environment / "bin" / "python"]
+    found = subprocess.run(freeze, check=True, capture_output=True, text=True).stdout.splitlines()
+    oldest_of = (line.replace(">", "=", 1).split(",")[0] for line in extras["airflow"])
+    assert {line for line in oldest_of if line.startswith("apache-")} <= {
+        line.lower() for line in found
+    }
     return environment / "bin"
 
 

@@ -153,8 +153,9 @@ def test_a_moment_before_a_mistake_is_restored(
     assert not world.audit().holds
     world.as_root("drop database tally")
     call("mysql", script=dump, **root_of(logging))
+    of_page = re.search(r"^\$ mysqlbinlog (--.*) --start-position", RUNBOOK, re.MULTILINE)[1]
     events = call(
-        *("mysqlbinlog", "--skip-gtids"),
+        *("mysqlbinlog", *of_page.split()),
         *(f"--start-position={start}", f"--stop-position={last}"),
         str(logging.layout.home / Part.MYSQL / "data" / log),
     )

@@ -1215,7 +1215,23 @@ MUTANTS: Final = (
         where="tally.mysql.migrations:apply",
         before="takewhile(lambda one: one.id.endswith(EXPANDS), todo)",
         after="one for one in todo if one.id.endswith(EXPANDS)",
-        tests=(f"{UPGRADE}::test_what_expands_can_be_applied_first",),
+        tests=("tests/cli/test_setup.py::test_what_expands_can_be_applied_first",),
+    ),
+    Mutant(
+        guard="what stops older versions is named before",
+        where="tally.mysql.migrations:stopping",
+        before="if not name.endswith(EXPANDS)]",
+        after="if not name]",
+        tests=("tests/cli/test_setup.py::test_what_expands_can_be_applied_first",),
+    ),
+    Mutant(
+        guard="the packages of executors are of this version",
+        where="tally.spark.session:_python_archive",
+        before="if found and packages not in found:",
+        after="if False:",
+        tests=(
+            "tests/unit/test_jars.py::test_packages_of_another_version_are_not_sent_to_executors",
+        ),
     ),
     Mutant(
         guard="pipelines on one server have fair shares",

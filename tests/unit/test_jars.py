@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tally.errors import JarsMissingError, UsageError
+from tally import __version__
+from tally.config.servers import SparkSettings
+from tally.errors import JarsMissingError, PackageMissingError, UsageError
 from tally.spark.jars import CONNECTOR, JarList, check, install_connector, is_download
+from tally.spark.session import session_options
 from tally_local.stack.server import SERVERS
 
 CONTENT = b"a jar"
@@ -72,3 +75,16 @@ def test_only_checked_jars_are_installed(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="kafka-clients-2"):
         install_connector(other.parent, lambda _: None)
     assert list(other.parent.iterdir()) == [other]
+
+
+def test_packages_of_another_version_are_not_sent_to_executors(tmp_path: Path) -> None:
+    settings = SparkSettings(master="spark://127.0.0.1:7077", jars_dir=tmp_path)
+    (tmp_path / "spark-sql-kafka-0-10_2.13-4.2.0.jar").touch()
+    assert "spark.archives" not in session_options(settings)
+    (tmp_path / "tally-0.1.0.tar.gz").touch()
+    with pytest.raises(PackageMissingError, match=r"tally-0\.1\.0\.tar\.gz") as raised:
+        session_options(settings)
+    assert f"tally jars {tmp_path} --python" in raised.value.next_step
+    ours = tmp_path / f"tally-{__version__}.tar.gz"
+    ours.touch()
+    assert session_options(settings)["spark.archives"] == f"{ours}#tally_python"

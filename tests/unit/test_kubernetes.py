@@ -59,7 +59,9 @@ def test_what_is_mounted_is_there_and_where_tally_looks() -> None:
     job = of_kind("Job")["spec"]["template"]["spec"]
     of_job = {volume["name"] for volume in job["volumes"]}
     of_chart = {volume["name"] for volume in VALUES["volumes"]}
-    pods = [(job, of_job), (VALUES["scheduler"], of_chart)]
+    parts = [VALUES[name] for name in ("scheduler", "apiServer", "dagProcessor", "workers")]
+    assert all(part["extraInitContainers"] for part in parts)
+    pods = [(job, of_job), *((part, of_chart) for part in parts)]
     for pod, volumes in pods:
         for container in containers(pod):
             mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}

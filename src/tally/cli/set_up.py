@@ -46,14 +46,14 @@ def migrate(app: App, dry_run: bool, check: bool, expand: bool) -> int:
     tables of the configured pipelines. It can be run at any time, by several processes at once, and
     again after it was interrupted. Where a pipeline is configured wrong, exit code 2, after all is
     done for the others. The preview also tries the rights that it needs, on tables that it drops
-    again, and names what older versions of Tally will not count beside.
+    again, and names what older versions of Tally will not count after.
 
     Examples:
         tally migrate --check
         tally migrate --expand
         tally migrate
     """
-    from tally.mysql.migrations import stopping  # noqa: PLC0415 - brings the clients
+    from tally.mysql.migrations import pending, stopping  # noqa: PLC0415 - brings the clients
     from tally.set_up.migrate import check_rights, migrate, missing  # noqa: PLC0415 - the same
 
     database = app.context.database
@@ -67,9 +67,12 @@ def migrate(app: App, dry_run: bool, check: bool, expand: bool) -> int:
         app.out.line(f"{'would apply' if previews else 'applied'} {name}")
     if previews and done:
         if refusing := stopping(done):
-            app.out.note(f"older versions of Tally count no more beside {', '.join(refusing)}")
+            app.out.note(f"after {', '.join(refusing)} older versions of Tally no longer count")
         check_rights(database)
-    if disabled := app.settings.disabled:
+    if expand:
+        if left := pending(database):
+            app.out.note(f"left for tally migrate: {', '.join(left)}")
+    elif disabled := app.settings.disabled:
         raise ConfigError(
             f"nothing is prepared for what is disabled: {', '.join(sorted(disabled))}",
             next_step=CORRECT_THEM,
@@ -221,7 +224,7 @@ def jars(app: App, folder: Path, with_python: bool) -> None:
     The connector of the PySpark that Tally is tested with, and what it needs, by exact version from
     Maven Central, checked against checksums that come with Tally. Needs Java and the extra "spark".
     An archive of the classes that Spark loads is made beside the jars: with it Spark starts in half
-    the time. Call this again after an update of Java or PySpark.
+    the time. Call this again after an update of Java or PySpark, with --python also of Tally.
 
     Examples:
         tally jars /opt/tally/jars

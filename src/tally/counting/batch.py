@@ -186,7 +186,8 @@ def commit_in_task(
         raise errors.PackageMissingError(
             f"the Python of Spark's executors has Tally {__version__}, and the driver's has "
             f"{version}",
-            next_step="install the same version in both (PYSPARK_PYTHON names the executors'), "
+            next_step="install the same version in both (PYSPARK_PYTHON names the executors'; an "
+            "archive for them is made again by tally jars DIR --python), "
             "and restart a Spark Connect server that was started before",
         )
     ctx = dataclasses.replace(open_context(), requester=requester)

@@ -102,7 +102,7 @@ def server_command(
         "spark.python.worker.reuse": "false",
         # A minute does not wait behind the tasks of another pipeline's backlog.
         "spark.scheduler.mode": "FAIR",
-        "spark.scheduler.allocation.file": str(_FAIR_SHARES),
+        "spark.scheduler.allocation.file": f"file:{_FAIR_SHARES}",  # not where HDFS is the default
         "spark.connect.grpc.binding.address": java.LOOPBACK,
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.grpc.port.maxRetries": "0",

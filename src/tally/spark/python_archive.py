@@ -24,20 +24,23 @@ _COMPRESSION: Final = 1
 
 
 def build_python_archive(folder: Path, announce: Announce) -> None:
-    """Write the archive into a folder; an older one is replaced once the new one is whole.
+    """Write the archive into a folder, and delete those of other versions once it is whole.
 
     Args:
         folder: ``spark.jars_dir``.
         announce: Called with each line of progress.
     """
     announce(f"{_TITLE}: archived")
-    target = folder / PYTHON_ARCHIVE
+    target = folder / PYTHON_ARCHIVE.format(tally.__version__)
     made = target.with_suffix(f".{os.getpid()}")
     try:
         with tarfile.open(made, "w:gz", compresslevel=_COMPRESSION) as archive:
             for path, name in _files():
                 archive.add(path, name, recursive=False)
         made.replace(target)
+        for other in folder.glob(PYTHON_ARCHIVE.format("*")):
+            if other != target:
+                other.unlink()
     finally:
         made.unlink(missing_ok=True)
 

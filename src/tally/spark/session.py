@@ -14,10 +14,11 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from tally import __version__
 from tally.config.kafka_clients import java_options
 from tally.config.pipeline import Pipeline
 from tally.config.servers import KafkaSettings, SparkSettings
-from tally.errors import JarsMissingError, SparkUnavailableError
+from tally.errors import JarsMissingError, PackageMissingError, SparkUnavailableError
 from tally.spark import java
 from tally.spark.errors import sentence_of, spark_errors
 from tally.spark.jars import check_packages
@@ -27,8 +28,8 @@ log = logging.getLogger(__name__)
 CONNECTOR_JAR: Final = "spark-sql-kafka-0-10_2.13-*.jar"
 KAFKA_SOURCE: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
-PYTHON_ARCHIVE: Final = "python.tar.gz"
-"""Beside the connector's jars: the Python packages for executors on other machines."""
+PYTHON_ARCHIVE: Final = "tally-{}.tar.gz"
+"""Beside the connector's jars: the Python packages of a version, for executors elsewhere."""
 _PYTHON_FOLDER: Final = "tally_python"
 """Where an executor unpacks them, below its working directory."""
 
@@ -115,10 +116,27 @@ def session_options(settings: SparkSettings) -> dict[str, str]:
             options["spark.driver.extraClassPath"] = f"{settings.jars_dir}/*"
         else:
             options["spark.jars"] = ",".join(str(jar) for jar in jars)
-            if (packages := settings.jars_dir / PYTHON_ARCHIVE).exists():
+            if packages := _python_archive(settings.jars_dir):
                 options["spark.archives"] = f"{packages}#{_PYTHON_FOLDER}"
                 options["spark.executorEnv.PYTHONPATH"] = f"./{_PYTHON_FOLDER}"
     return options | settings.conf
+
+
+def _python_archive(jars_dir: Path) -> Path | None:
+    """The Python packages for executors, if some were archived.
+
+    Raises:
+        PackageMissingError: Those of another version of Tally, which tasks would refuse.
+    """
+    packages = jars_dir / PYTHON_ARCHIVE.format(__version__)
+    found = sorted(jars_dir.glob(PYTHON_ARCHIVE.format("*")))
+    if found and packages not in found:
+        raise PackageMissingError(
+            f"spark.jars_dir = {jars_dir} has the Python packages of another Tally for Spark's "
+            f"executors ({found[-1].name}), and this is {__version__}",
+            next_step=f"tally jars {jars_dir} --python archives those of this one",
+        )
+    return packages if found else None
 
 
 def is_local(settings: SparkSettings) -> bool:
