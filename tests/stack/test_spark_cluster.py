@@ -319,10 +319,13 @@ def test_a_batch_that_executors_have_no_memory_for_is_counted_with_more(
 ) -> None:
     """They end, the batch stays open, and the error names what gives more."""
     world.configure(delivery="partition")
-    world.produce([f"{ERROR}{' ' * 900_000}"] * LINES, **{"compression.type": "gzip"})
+    world.produce([f"{ERROR}{' ' * 900_000}"] * 250, **{"compression.type": "gzip"})
     too_little = {
-        "spark.executorEnv._JAVA_OPTIONS": "-Xmx64m",
-        "spark.testing.reservedMemory": "1000000",  # below it Spark refuses so little
+        "spark.executorEnv._JAVA_OPTIONS": "-Xmx160m",
+        # With their defaults Spark refuses so little.
+        "spark.network.maxRemoteBlockSizeFetchToMem": "50m",
+        "spark.testing.reservedMemory": "1000000",
+        "spark.task.maxFailures": "1",
     }
     answer = run_alone(cluster, world, world.stack.jars_dir, too_little)
     assert answer.returncode == ReadError.exit_code, answer.stderr
@@ -330,7 +333,7 @@ def test_a_batch_that_executors_have_no_memory_for_is_counted_with_more(
     assert world.counts() == {}
     answer = run_alone(cluster, world, world.stack.jars_dir, {})
     assert answer.returncode == 0, answer.stderr
-    assert world.counts() == {"2017-07-30 14:09": LINES}
+    assert world.counts() == {"2017-07-30 14:09": 250}
 
 
 def test_the_cluster_ends_with_its_executors(cluster: Stack) -> None:
