@@ -33,8 +33,8 @@ def main() -> int:
 
 def _checks(version: str) -> Iterator[tuple[bool, str]]:
     """Each step that a program can judge, and whether it is done."""
-    dated = _found(rf"^## \[{re.escape(version)}\] - (\S+)$", PROJECT / "CHANGELOG.md")
-    yield bool(dated), f"CHANGELOG.md has a section {version} with its date"
+    changes = (PROJECT / "CHANGELOG.md").read_text(encoding="utf-8")
+    yield f"\n## [{version}] - " in changes, f"CHANGELOG.md has a section {version} with its date"
     yield _git("status", "--porcelain") == "", "nothing is uncommitted"
     last = _found(r'^LAST_RELEASE = "(.*)"', PROJECT / UPGRADE_TEST)
     names = (_git("ls-tree", "-r", "--name-only", last, "sql") or "").splitlines()
@@ -43,7 +43,6 @@ def _checks(version: str) -> Iterator[tuple[bool, str]]:
     yield bool(names), f"the last release, {last[:8]}, is in the history"
     code = _git("show", f"{last}:src/tally/__init__.py") or ""
     yield f'"{version}"' not in code, f"{version} is not the version of the last release"
-    changes = (PROJECT / "CHANGELOG.md").read_text(encoding="utf-8")
     for name in refusing:
         yield name in changes, f"CHANGELOG.md says that older versions stop after {name}"
 

@@ -217,7 +217,7 @@ class Trial:
             report.runs[state] = api.ask("GET", path)["total_entries"]
         for name in self.pipelines:
             self._check_counts(name)
-        delays = self._delays()  # also of what Airflow has left, which that has committed
+        delays = self._delays()  # after the checks, which commit what Airflow has left
         report.minutes = len(delays)
         report.late_s = {"median": round(median(delays), 1), "longest": round(max(delays), 1)}
         if max(delays) > LATE_MAX_S:

@@ -57,7 +57,8 @@ def other_ends(tmp_path: Path) -> Path:
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     pandas, *spark = sorted(extras["spark"])
-    needed = [*project["dependencies"], *extras["airflow"], *spark]
+    airflow = (re.sub(r">=([^,]+).*", r"==\1", one) for one in extras["airflow"])
+    needed = [*project["dependencies"], *airflow, *spark]
     (limits := tmp_path / "limits.txt").write_text(pandas, encoding="utf-8")
     environment = tmp_path / "own-python"
     uv = Path(sys.prefix) / "bin" / "uv"
@@ -66,12 +67,6 @@ def other_ends(tmp_path: Path) -> Path:
     oldest = ("--resolution", "lowest-direct", "--constraint", limits)
     subprocess.run([*install, *oldest, *needed], check=True)
     subprocess.run([*install, "pip"], check=True)
-    freeze = [uv, "pip", "freeze", "--quiet", "--python", environment / "bin" / "python"]
-    found = subprocess.run(freeze, check=True, capture_output=True, text=True).stdout.splitlines()
-    oldest_of = (line.replace(">", "=", 1).split(",")[0] for line in extras["airflow"])
-    assert {line for line in oldest_of if line.startswith("apache-")} <= {
-        line.lower() for line in found
-    }
     return environment / "bin"
 
 

@@ -330,6 +330,7 @@ def test_a_batch_that_executors_have_no_memory_for_is_counted_with_more(
     answer = run_alone(cluster, world, world.stack.jars_dir, too_little)
     assert answer.returncode == ReadError.exit_code, answer.stderr
     assert "spark.executor.memory" in answer.stderr
+    assert "code 52" in answer.stderr, answer.stderr  # Spark's for memory
     assert world.counts() == {}
     answer = run_alone(cluster, world, world.stack.jars_dir, {})
     assert answer.returncode == 0, answer.stderr
