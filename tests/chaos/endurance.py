@@ -75,8 +75,9 @@ class Report:
     """Airflow's runs by state."""
     grown: dict[str, list[float]] = field(default_factory=dict)
     """By what was measured, the largest value of each quarter of the time."""
-    bytes_a_day: dict[str, float] = field(default_factory=dict)
-    """What the ledger gains: as foretold half-way, and as measured from then on."""
+    rows_a_day: dict[str, int] = field(default_factory=dict)
+    """What the ledger and the results gain: as foretold half-way, and as measured from then on.
+    Bytes are foretold of tables with more rows than these hours have."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -156,13 +157,13 @@ class Trial:
                 next_fault += gap
             self._sample()
             if foretold is None and now > (begun + end) / 2:
-                foretold = (self._bytes_a_day(), self._ledger_bytes(), now)
+                foretold = (*self._rows(), now)
             time.sleep(SAMPLE_S)
         for traffic in self.traffic.values():
             traffic.close()
         assert foretold is not None
-        grown = self._ledger_bytes() - foretold[1]
-        self.report.bytes_a_day = {
+        grown = self._rows()[1] - foretold[1]
+        self.report.rows_a_day = {
             "foretold": foretold[0],
             "measured": round(grown / (time.monotonic() - foretold[2]) * 86_400),
         }
@@ -195,23 +196,20 @@ class Trial:
             (row,) = tx.rows("show global status like 'Threads_connected'")
             self.samples["MySQL, connections"].append((now, float(row["Value"])))
 
-    def _ledger_bytes(self) -> int:
-        with self.database.transaction(read_only=True) as tx:
-            tx.execute("set session information_schema_stats_expiry = 0")
-            return int(
-                tx.scalar(
-                    "select sum(data_length + index_length) from information_schema.tables"
-                    " where table_schema = database()"
-                )
-            )
-
-    def _bytes_a_day(self) -> int:
+    def _rows(self) -> tuple[int, int]:
+        """How many rows ``tally status --growth`` foretells for a day, and how many there are."""
         ctx = open_context(self.settings)
-        return sum(growth_of(ctx, name).bytes_a_day for name in self.pipelines)
+        grown = [table for name in self.pipelines for table in growth_of(ctx, name).tables]
+        with self.database.transaction(read_only=True) as tx:
+            there = sum(
+                int(tx.scalar(f"select count(*) from `{table}`"))
+                for table in {table.table for table in grown}
+            )
+        return sum(table.rows_a_day for table in grown), there
 
     def _check(self, api: AirflowApi) -> None:
         """Count the rest, and compare the counts with what was written."""
-        report = self.report
+        report, rows = self.report, self.report.rows_a_day
         for state in ("success", "failed", "running", "queued"):
             path = f"/api/v2/dags/~/dagRuns?limit=1&state={state}"
             report.runs[state] = api.ask("GET", path)["total_entries"]
@@ -234,6 +232,8 @@ class Trial:
                 for name, of in report.grown.items()
                 if of[3] > of[1] * GROWTH_MAX > 0
             ]
+            if not 1 / GROWTH_MAX < rows["measured"] / rows["foretold"] < GROWTH_MAX:
+                report.problems.append(f"the ledger grows otherwise than foretold: {rows}")
 
     def _delays(self) -> list[float]:
         """Of each minute and pipeline the seconds from its end to its last commit.
