@@ -109,7 +109,7 @@ class Trial:
                 api = self.celery.api()
             else:
                 open_.enter_context(self.stack.foreground([Part.AIRFLOW]))
-                api = AirflowApi.of(self.stack)
+                api = AirflowApi.of(self.stack, timeout_s=60)
             for name in self.pipelines:
                 api.unpause(name)
             self._last(open_)
