@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -37,7 +38,7 @@ ERROR = "2017-07-30 14:09:08 ERROR some message"
 KEPT = ("rows", "procedure", "files")
 """Deliveries that keep each counted line."""
 DELIVERIES = ("batch", "partition", *KEPT)
-BATCHES = share(50)
+BATCHES = share(25)
 PARTITIONS = 6
 LARGE = 40
 """Partitions of a batch that keeps two executors busy."""
@@ -125,7 +126,7 @@ def test_the_cluster_listens_on_loopback_addresses_alone(cluster: Stack) -> None
 def test_no_delivery_loses_a_line_with_a_worker(
     cluster: Stack, migrated: Stack, tmp_path: Path
 ) -> None:
-    """A worker is killed in each second batch of a delivery; what was committed stays.
+    """A worker is killed in each batch; what was committed stays.
 
     It is killed once the batch is claimed, and of partitions that commit by themselves right after
     the first commit. Until it was started again, the other worker counts.
@@ -145,14 +146,12 @@ def test_no_delivery_loses_a_line_with_a_worker(
             before = PARTITIONS * batches[delivery]
             ids = [batch.batch_id for batch in world.plan().batches]
             with ThreadPoolExecutor() as pool:
-                killing = None
-                if number // len(DELIVERIES) % 2:
-                    wait_until(lambda: is_whole(cluster), pause_s=0.5)
-                    at = before if delivery == "batch" else before + 1
-                    killing = pool.submit(kill_a_worker, cluster, number, world, at)
+                wait_until(lambda: is_whole(cluster), pause_s=0.5)
+                at = before if delivery == "batch" else before + 1
+                killing = pool.submit(kill_a_worker, cluster, number, world, at)
                 ran = list(run_batches(world.context(session), ids))
             assert sorted(one.batch_id for one in ran) == ids
-            killed_within += killing is not None and killing.result() < before + PARTITIONS
+            killed_within += killing.result() < before + PARTITIONS
             batches[delivery] += 1
     assert killed_within  # nearly all of them are
     for delivery, world in worlds.items():
@@ -197,7 +196,7 @@ def kill_a_worker(cluster: Stack, number: int, world: World, committed: int) -> 
     )
     found, executing = live(world), executors(cluster)
     hosts = [host for host, _ in executing]
-    preferred = WORKERS[number // 2 % len(WORKERS)]
+    preferred = WORKERS[number % len(WORKERS)]
     gone = preferred if preferred in hosts else hosts[0]
     for host, process in [*workers(cluster), *executing]:
         if host == gone:
@@ -330,7 +329,8 @@ def test_a_batch_that_executors_have_no_memory_for_is_counted_with_more(
     answer = run_alone(cluster, world, world.stack.jars_dir, too_little)
     assert answer.returncode == ReadError.exit_code, answer.stderr
     assert "spark.executor.memory" in answer.stderr
-    assert "code 52" in answer.stderr, answer.stderr  # Spark's for memory
+    # The task's own error, or where another thread met it, the executor's exit code.
+    assert re.search(r"by: java.lang.OutOfMemoryError|code 52\b", answer.stderr), answer.stderr
     assert world.counts() == {}
     answer = run_alone(cluster, world, world.stack.jars_dir, {})
     assert answer.returncode == 0, answer.stderr

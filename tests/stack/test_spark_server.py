@@ -7,9 +7,11 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -37,6 +39,7 @@ pytestmark = [
 ]
 
 TOKEN = "a token"  # noqa: S105 - of a server that only its test asks
+STUCK_S = 2
 # It tries all ways in which four thousand letters can be shared by six words.
 BUSY_PATTERN = r"\w*\w*\w*\w*\w*\w* [A-Z]+"
 
@@ -49,7 +52,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     home = tmp_path_factory.mktemp("a home")
 
     def server(_: Part) -> SparkServer:
-        return SparkServer(layout=made.layout, hung_s=15.0, stuck_s=2)
+        return SparkServer(layout=made.layout, hung_s=15.0, stuck_s=STUCK_S)
 
     made = Stack(project=PROJECT, home=home, servers=server)
     made.up([Part.SPARK])
@@ -145,7 +148,7 @@ with connect_session(SparkSettings.model_validate(json.loads(sys.argv[1])), {}) 
 
 
 def test_workers_that_a_killed_driver_has_left_hold_no_slot(stack: Stack) -> None:
-    """Spark's own patience with a driver that is gone is five minutes."""
+    """Spark's own patience with a driver that is gone is seven minutes."""
     server = settings(stack)
     keys = {"master": server.master, "connect_token": server.connect_token.get_secret_value()}
     before = jvm(stack)
@@ -160,6 +163,17 @@ def test_workers_that_a_killed_driver_has_left_hold_no_slot(stack: Stack) -> Non
         assert pool.submit(counts, server).result(240)
     wait_until(lambda: not stopped())
     assert before.is_running()
+
+
+def test_a_driver_that_waits_is_not_taken_for_one_that_is_gone(stack: Stack) -> None:
+    """Its call ends more often, and is made again."""
+
+    def slowly(batches: Iterator[Any]) -> Iterator[Any]:
+        time.sleep(3 * STUCK_S)
+        yield from batches
+
+    with connect_session(settings(stack), {}) as session:
+        assert session.range(0, 1, 1, 1).mapInArrow(slowly, "id bigint").count() == 1
 
 
 def test_a_hung_server_is_started_again(stack: Stack) -> None:

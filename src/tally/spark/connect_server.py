@@ -95,7 +95,9 @@ def server_command(
         # Reports tasks that go on after they were cancelled: the keeper reads it in the log.
         "spark.task.reaper.enabled": "true",
         "spark.task.reaper.killTimeout": f"{stuck_s}s",
-        # By default Spark goes on for a driver that is gone for five minutes.
+        # By default Spark goes on for a driver that is gone for seven minutes: two until an answer
+        # ends that nobody takes, and five.
+        "spark.connect.execute.reattachable.senderMaxStreamDuration": f"{stuck_s}s",
         "spark.connect.execute.manager.detachedTimeout": f"{stuck_s}s",
         "spark.connect.execute.manager.maintenanceInterval": "10s",
         # No other session finds a worker again, and Spark would keep it for a minute.
