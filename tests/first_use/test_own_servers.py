@@ -32,7 +32,7 @@ def own_servers(world: World) -> Iterator[dict[str, str]]:
     """Variables for real servers, with a database that the page's statements have made."""
     (statements,) = [text for language, text in blocks(INSTALL) if language == "sql"]
     name = world.name
-    of_name = re.sub(r"\btally\b", name, statements)
+    of_name = re.sub(r"\btally(_console)?\b", rf"{name}\1", statements)
     world.as_root(*filter(None, (statement.strip() for statement in of_name.split(";"))))
     kafka, mysql = world.settings.kafka, world.settings.mysql
     yield {
@@ -43,7 +43,7 @@ def own_servers(world: World) -> Iterator[dict[str, str]]:
         "TALLY_MYSQL__DATABASE": name,
         "TALLY_PIPELINES__ERROR_LOG__TOPICS": json.dumps([world.topic]),
     }
-    world.as_root(f"drop database {name}", f"drop user {name}")
+    world.as_root(f"drop database {name}", f"drop user {name}, {name}_console")
 
 
 @pytest.fixture(params=["locked", *(["other ends"] if os.environ.get(VARIABLE) else [])])

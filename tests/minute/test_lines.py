@@ -17,6 +17,7 @@ from tally.model import KafkaSnapshot, TopicPartition
 from tally.reading.dead_letters import dead_letters
 from tally.reading.lines import Bounds, Verdict, lines
 from tally.reading.records import record_at
+from tests.campaigns import share
 from tests.fakes import DisturbedKafka
 from tests.minute.test_labels import PATTERN
 from tests.minute.test_replay import asked, replay
@@ -92,7 +93,7 @@ def produce(world: World, rng: random.Random, write: Write, count: int = LINES) 
 def test_the_lines_of_random_minutes_are_as_many_as_were_counted(
     world: World, spark: "SparkSession", name: str
 ) -> None:
-    """Of forty minutes all, and those of one value of the labels."""
+    """Of some minutes all, and those of one value of the labels."""
     keys, write = FORMATS[name]
     rng = random.Random(f"lines {name}")
     world.migrate(**keys)
@@ -100,7 +101,7 @@ def test_the_lines_of_random_minutes_are_as_many_as_were_counted(
     world.minute(spark)
     ctx = world.context()
     rows = world.rows(f"select * from `{world.name}`")
-    for at in rng.sample(sorted({row["log_time"] for row in rows}), 40):
+    for at in rng.sample(sorted({row["log_time"] for row in rows}), share(40)):
         of_minute = [row for row in rows if row["log_time"] == at]
         counted = sum(row["log_count"] for row in of_minute)
         view = lines(ctx, world.name, Of(minute=at), Bounds(lines=5))

@@ -188,7 +188,9 @@ class TallyReplayOutcomeOperator(policies.TallyOperator):
         replay_id = ti.xcom_pull(task_ids=REQUEST, key=REPLAY_KEY)
         shown = ti.xcom_pull(task_ids=PREVIEW, key=SHOWN_KEY)
         if replay_id is None or "digest" not in shown:  # cleared, and refused since
-            raise policies.final("no replay was recorded; see the tasks before")
+            raise policies.final(
+                f"no replay was recorded; the log of the task {PREVIEW} or {REQUEST} has the cause"
+            )
         ctx = self.open_context(_requester(context))
         recorded = find_requested(ctx, self.pipeline, str(shown["digest"]))
         if recorded is None or recorded.replay_id != int(replay_id):

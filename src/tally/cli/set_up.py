@@ -154,7 +154,7 @@ def init(app: App, folder: Path, replace: bool) -> None:
     app.out.line("Airflow finds them with")
     app.out.line(f"  AIRFLOW__CORE__DAGS_FOLDER={folder}/dags")
     app.out.line(f"  AIRFLOW__CORE__PLUGINS_FOLDER={folder}/plugins")
-    app.out.line(f"or link {folder}/dags and {folder}/plugins into the folders it has.")
+    app.out.line(f"or link the files of {folder}/dags and {folder}/plugins into its own folders.")
 
 
 @airflow.command(

@@ -237,7 +237,7 @@ def read_range(
 ) -> Iterator[Span]:
     """The records of a range in order, some thousand at a time.
 
-    Ends where the range ends, and where the partition does.
+    Ends where the range ends or the partition does, and before records that Kafka no longer has.
 
     Args:
         settings: How to reach the cluster.
@@ -256,11 +256,12 @@ def read_range(
     with _consumer(settings, options, f"read {asked}") as consumer:
         consumer.assign([KafkaTopicPartition(where.topic, where.partition, at)])
         while at < asked.until_offset and time.monotonic() < until:
-            read, n_bytes, messages, has_ended = 0, 0, [], False
+            read, n_bytes, messages, has_ended, is_gone = 0, 0, [], False, False
             for message in consumer.consume(_BULK_RECORDS, _POLL_S):
                 if (error := message.error()) is not None:
                     _check(error)
                     has_ended |= error.code() in _ENDS
+                    is_gone |= error.code() == KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
                     continue
                 offset, value = message.offset(), message.value() or b""
                 if offset is None or offset >= asked.until_offset:
@@ -278,7 +279,7 @@ def read_range(
                 n_read=read,
                 n_bytes=n_bytes,
             )
-            if has_ended:
+            if has_ended or is_gone:
                 return
 
 

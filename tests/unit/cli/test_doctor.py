@@ -171,6 +171,13 @@ def test_spark_its_client_its_server_and_the_connector_fit_together(tmp_path: Pa
     )
 
 
+@pytest.mark.parametrize("found", [("4.10.0", "4.2.0"), ("4.2.0", "4.10.0")])
+def test_of_two_versions_of_pyspark_the_older_is_installed_twice(found: tuple[str, str]) -> None:
+    """The newer one may have come out alone, and what both need must stay as it is."""
+    remedy = str(machine.check_pyspark(*found).next_step)
+    assert "--no-deps pyspark==4.2.0 pyspark-client==4.2.0" in remedy
+
+
 def test_an_absent_airflow_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Importing Airflow would create its home; a machine without one is left alone."""
     monkeypatch.delenv("AIRFLOW_HOME", raising=False)

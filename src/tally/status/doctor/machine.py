@@ -7,6 +7,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+from packaging.version import Version
+
 from tally.config.servers import SparkSettings
 from tally.config.settings import Settings
 from tally.errors import JarsMissingError, TallyError
@@ -63,10 +65,12 @@ def check_engine(settings: Settings) -> Iterator[Diagnosis]:
 def check_pyspark(pyspark: str, client: str | None) -> Diagnosis:
     """Whether PySpark and its Connect client, which share a folder, are one version."""
     if client is not None and client != pyspark:
+        older = min(pyspark, client, key=Version)  # the newer one may have no counterpart yet
         return fail(
             "spark.pyspark",
             f"pyspark {pyspark} and pyspark-client {client} overwrite each other's files",
-            f"pip install --force-reinstall pyspark=={pyspark} pyspark-client=={pyspark}",
+            f"pip install --force-reinstall --no-deps pyspark=={older} pyspark-client=={older}, "
+            "then tally jars again",
         )
     return ok("spark.pyspark", pyspark if client is None else f"{pyspark}, the client as well")
 
