@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +31,7 @@ from tally.config.servers import KafkaSettings
 from tally.errors import AccessDeniedError, KafkaUnavailableError, ReadError, TallyError
 from tally.kafka.client import AskedOnce, Kafka
 from tally.kafka.errors import PATIENCE_S, fault, more_telling
-from tally.kafka.records import whole_ranges
+from tally.kafka.records import read_range, whole_ranges
 from tally.kafka.requests import EXAMINE_EACH_S, REFUSED_FOR_S, Requests
 from tally.model import KafkaSnapshot, TopicPartition
 
@@ -455,6 +456,14 @@ def test_a_small_range_that_is_not_whole_is_left_out(monkeypatch: pytest.MonkeyP
         settings = KafkaSettings(request_timeout_s=0.05)
         (found,) = whole_ranges(settings, [span(0, 2), span(0, 1, 1)], read_committed=True)
         assert {r.partition.partition: len(records) for r, records in found.items()} == whole, case
+
+
+def test_a_read_ends_before_records_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention may pass by; what comes later would be asked for until the time is up."""
+    messages = [_message(0, 0), _message(0, 1, error=KafkaError._AUTO_OFFSET_RESET)]
+    monkeypatch.setattr("tally.kafka.records.Consumer", Mock(return_value=_Messages(*messages)))
+    spans = read_range(KafkaSettings(), span(0, 5), read_committed=True, until=math.inf)
+    assert [one.until_offset for one in islice(spans, 5)] == [1, 1]
 
 
 def test_damaged_bytes_of_a_small_range_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
