@@ -408,10 +408,39 @@ def test_no_page_says_ok_until_kafka_has_answered(
     assert [badges(text) for text in told] == [["blocked", "ok"], ["fail"]]
     assert ">5 <small>records</small>" in told[1]
     assert f'/pipelines/{world.name}/losses">Decide</a>' in told[1]
-    decide = text_of(viewer, f"/tally/pipelines/{world.name}/decide")
-    assert f"{world.topic} was created again" in decide
+    assert f"{world.topic} was created again" in text_of(
+        viewer, f"/tally/pipelines/{world.name}/decide"
+    )
     monkeypatch.setenv("TALLY_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
     assert badges(text_of(viewer, answers[0])) == ["no answer"] * 2
+
+
+def test_a_topic_on_another_cluster_is_not_adopted_by_a_button(world: World, viewer: Any) -> None:
+    """Its records may be copies: what would be counted twice is previewed on the command line."""
+    world.produce(["2017-07-30 14:09:08 ERROR a"] * 3)
+    world.minute(world.reader)
+    page = f"/tally/pipelines/{world.name}/decide"
+    mine = (world.name,)
+    world.execute("update topic_incarnation set cluster_id = 'other' where pipeline = %s", mine)
+    moved = unescape(text_of(viewer, page))
+    assert f"{world.topic} is on another cluster" in moved
+    assert f"tally topics adopt {world.name} {world.topic} --start 20" in moved
+    assert ">Adopt " not in moved
+    # A topic that was followed before goes on where it stopped.
+    world.execute("update topic_incarnation set state = 'retired' where pipeline = %s", mine)
+    world.execute(
+        "update topic_incarnation set cluster_id = %s where pipeline = %s",
+        (world.context().kafka.snapshot([world.topic], read_committed=True).cluster_id, world.name),
+    )
+    world.execute(
+        "insert into topic_incarnation (pipeline, topic, topic_id, cluster_id, seen_at)"
+        " select pipeline, topic, 'AAAAAAAAAAAAAAAAAAAAAQ', cluster_id, seen_at"
+        " from topic_incarnation where pipeline = %s",
+        mine,
+    )
+    resumed = unescape(text_of(viewer, page))
+    assert f"{world.topic} is an earlier one again" in resumed
+    assert "partition 0 from 3" in resumed
 
 
 def test_pages_and_checks_tell_of_a_paused_dag(world: World, run_dag: RunDag, pages: Pages) -> None:

@@ -259,6 +259,15 @@ def test_a_topic_that_was_created_again_is_adopted_as_it_was_shown(world: World)
     assert world.plan().blocks  # Kafka has yet another one
 
 
+def test_of_several_that_are_named_none_is_decided(world: World) -> None:
+    """One that is left out would look decided."""
+    conf = {"decision": ABANDON, "seen": [{"batch_id": 1}, {"batch_id": 2}], "reason": "ticket 5"}
+    run = Tasks(world, "_losses", conf)
+    run.run("look")
+    with pytest.raises(AirflowFailException, match="names several, and nothing was decided"):
+        run.run("settle")
+
+
 def test_an_open_batch_is_abandoned(world: World) -> None:
     """Its offsets are read again; that of another pipeline is left alone."""
     batch = world.planned([INFO] * 2)

@@ -181,6 +181,7 @@ def test_a_moved_topic_is_counted_on_where_its_copies_begin(tally: Call, world: 
     assert previewed("--offset", "0=2", "--offset", "1=1") == ([2, 1], 3, 1)
     at = through.isoformat()
     assert previewed("--start", at) == ([5, 0], 0, 0)
+    assert "no record of that moment" not in tally(*words, "--dry-run").ends(0).stderr
     told = tally(*words, "--dry-run").ends(0).stdout
     assert "5 records would be counted twice, and 0 records never" in told
     tally(*words, "--start", at, "--offset", "0=2").ends(2, "exclude each other")
@@ -191,6 +192,48 @@ def test_a_moved_topic_is_counted_on_where_its_copies_begin(tally: Call, world: 
     commit(world)
     assert sum(world.counts().values()) == 3 + 6
     tally("audit", "--recount").ends(0)
+
+
+def test_copies_that_are_still_on_their_way_are_told(tally: Call, world: World) -> None:
+    """Begun at the end of the partition, each of them would be counted twice."""
+    commit(world, *[LINE] * 3)
+    at = tally("status", "--json").document["counted_through"]
+    create_again(world, 0)
+    world.produce([LINE] * 2, 0, fields={"timestamp": 1_000})
+    words = ("topics", "adopt", world.name, world.topic, *REASON, "--start", at, "--dry-run")
+    assert "or later in 0, 1: of copies that still come" in tally(*words).ends(0).stderr
+    view = tally(*words, "--json").document
+    assert (view["counted_twice"], view["behind"]) == (0, [0, 1])
+
+
+def test_an_earlier_topic_goes_on_where_it_stopped(tally: Call, world: World) -> None:
+    """Nowhere else, and nothing of it counts twice; what else is counted there is foretold."""
+    commit(world, *[LINE] * 3)
+    mine = (world.name,)
+    world.execute("update topic_incarnation set state = 'retired' where pipeline = %s", mine)
+    world.execute(
+        "insert into topic_incarnation (pipeline, topic, topic_id, cluster_id, seen_at)"
+        " select pipeline, topic, 'AAAAAAAAAAAAAAAAAAAAAQ', cluster_id, seen_at"
+        " from topic_incarnation where pipeline = %s",
+        mine,
+    )
+    world.execute(
+        "insert into partition_offset (incarnation_id, partition_id, start_offset, next_offset,"
+        " seen_at, seen_end, counted_through) select i.incarnation_id, o.partition_id, 0, 0,"
+        " o.seen_at, 0, now(6) from partition_offset o join topic_incarnation f using"
+        " (incarnation_id) join topic_incarnation i on i.pipeline = f.pipeline and"
+        " i.state = 'current' where f.pipeline = %s and f.state = 'retired'",
+        mine,
+    )
+    words = ("topics", "adopt", world.name, world.topic, *REASON)
+    offsets = ("--offset", "0=1", "--offset", "1=0")
+    tally(*words, *offsets, "--dry-run").ends(2, "was followed before: counting resumes where")
+    view = tally(*words, "--dry-run", "--json").ends(0).document
+    assert [one["offset"] for one in view["partitions"]] == [3, 0]
+    assert (view["was_followed_before"], view["counted_twice"]) == (True, 0)
+    assert tally(*words, "--yes", "--json").document == {**view, "adopted": True}
+    commit(world, LINE)
+    assert sum(world.counts().values()) == 4
 
 
 def test_a_topic_that_a_restored_ledger_lacks_does_not_begin_at_its_end(

@@ -12,6 +12,7 @@ from tally.errors import UsageError
 from tally.ledger.dead_letters import Among
 from tally.ledger.parts import Of
 from tally.ledger.tables import tables_of
+from tally.lines.pattern import HEAD_BYTES
 from tally.maintenance.prune import prune
 from tally.model import KafkaSnapshot, TopicPartition
 from tally.reading.dead_letters import dead_letters
@@ -115,6 +116,31 @@ def test_the_lines_of_random_minutes_are_as_many_as_were_counted(
     (batch,) = world.rows("select batch_id from batch where pipeline = %s", (world.name,))
     view = lines(ctx, world.name, Of(batch_id=batch["batch_id"]))
     assert (view.verdict, view.found) == (Verdict.EQUAL, sum(row["log_count"] for row in rows))
+
+
+@pytest.mark.spark
+def test_lines_are_found_by_a_redacted_label(world: World, spark: "SparkSession") -> None:
+    """Read by Python as Spark has counted them, also where a pattern sees a part of the label."""
+    pattern = r"(?<time>\S+ \S+) (?<level>\S+) (?:y*+ )?user=(?<user>[^;]*).*"
+    world.migrate(
+        line_format={"pattern": pattern, "time_format": "yyyy-MM-dd HH:mm:ss"},
+        labels=["user", "level"],
+        redact=[r"(?i)card\d{1,9}", r"\d{13}\d*+", r"Str\w{2,3}"],
+    )
+    users = ["anna", "", "CARD12", "xCard3é", "4111111111111111", "a4111111111111111b", "Stran"]
+    behind = HEAD_BYTES - len("2017-07-30 14:09:08 ERROR  user=anna")
+    made = [f"user={user}; {'z' * HEAD_BYTES}" for user in users]
+    # The value of the first two ends with what is seen, the third is no longer, the fourth ends.
+    made += [f"{'y' * behind} user=anna{rest}" for rest in ("b", ";", "")]
+    made += [f"{'y' * (behind - 1)} user=anna;x"]
+    world.produce([f"2017-07-30 14:09:08 ERROR {rest}" for rest in made])
+    assert world.minute(spark) is not None
+    counted = {r["user"]: r["log_count"] for r in world.rows(f"select * from `{world.name}`")}
+    assert counted == {"anna": 3, "": 1, "***": 5, "x***é": 1, "a***b": 1}
+    for user, number in counted.items():
+        view = lines(world.context(), world.name, Of(minute=AT, labels={"user": user}))
+        assert (user, view.verdict, view.found) == (user, Verdict.EQUAL, number)
+        assert {line.labels["user"] for line in view.lines} == {user}
 
 
 AT = datetime(2017, 7, 30, 14, 9)  # noqa: DTZ001 - on the lines' own clock

@@ -747,10 +747,24 @@ MUTANTS: Final = (
     ),
     Mutant(
         guard="nor is it the value of a label",
-        where="tally.spark.line:Line.labels_where",
-        before="pattern = self.pipeline.redaction",
-        after='pattern = ""',
+        where="tally.spark.line:Line._redacted",
+        before="self.pipeline.redaction",
+        after='""',
         tests=(f"{DELIVERIES}::test_what_is_redacted_is_stored_nowhere",),
+    ),
+    Mutant(
+        guard="nor is what a pattern sees of a longer one",
+        where="tally.spark.line:Line._redacted",
+        before="self.is_cut(name)",
+        after="F.lit(False)",
+        tests=(f"{DELIVERIES}::test_what_is_redacted_is_stored_nowhere",),
+    ),
+    Mutant(
+        guard="lines are found by the value that their label has in the result",
+        where="tally.aggregates.judgement:Fields.labels",
+        before="redacted(text, never)",
+        after="text",
+        tests=(f"{LINES}::test_lines_are_found_by_a_redacted_label",),
     ),
     Mutant(
         guard="of a batch a line that was not counted is found",

@@ -11,7 +11,7 @@ from typing import Final
 from tally.aggregates.aggregate import Aggregate
 from tally.aggregates.counts import DeadLetter
 from tally.aggregates.spool import CHUNK, Spool
-from tally.config.names import LEVEL, TEXT
+from tally.config.names import LEVEL, RECORD_FIELDS, TEXT
 from tally.config.pipeline import Pipeline
 from tally.lines.format import Accepted, MalformedReason
 from tally.lines.json_reading import json_field, read_object
@@ -23,6 +23,7 @@ from tally.lines.reading import (
     minute_at,
     read_line,
 )
+from tally.lines.redaction import REPLACEMENT, cut_fields, redacted
 from tally.lines.time_rule import continuation_reasons
 from tally.model import TopicPartition
 
@@ -153,8 +154,12 @@ class Fields:
     @property
     def labels(self) -> tuple[str, ...]:
         """The values of the labels, in the order of their columns."""
-        names = Aggregate.of(self.pipeline).labels
+        names, never = Aggregate.of(self.pipeline).labels, self.pipeline.redact
         found = self.find(names) if names else {}
+        if never:
+            found = {name: redacted(text, never) for name, text in found.items()}
+            cut = cut_fields(self.pipeline.format, self.record.value or b"")
+            found |= {n: REPLACEMENT for n in cut if n in found and n not in RECORD_FIELDS}
         return tuple(found[name][: self.pipeline.label_max_chars] for name in names)
 
     @property

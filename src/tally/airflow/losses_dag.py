@@ -191,6 +191,10 @@ class TallySettleOperator(policies.TallyOperator):
             )
         ctx = self.open_context(policies.requester_of(context, user))
         if params["decision"] in {ADOPT, ABANDON}:
+            if len(shown) != 1:
+                raise policies.final(
+                    "`seen` names several, and nothing was decided. Next: one after the other"
+                )
             return settle_other(ctx, self.pipeline, params["decision"], shown[0], reason)
         return settle(ctx, self.pipeline, shown, accept=accept, reason=reason)
 

@@ -169,12 +169,20 @@ def adopt(app: App, /, pipeline: str, topic: str, start: Any, **decision: Any) -
             f"{plural(one.range.offsets, 'offset')} ({one.cause})"
         )
     if view.was_followed_before:
-        out.line("this id was followed before: counting resumes where it stopped")
-    elif view.counted_through is not None:
+        out.line(
+            "this id was followed before: counting resumes where it stopped, behind what was "
+            f"accepted as lost there (tally losses list {pipeline})"
+        )
+    if view.counted_through is not None:
         out.line(
             f"counted through {moment(view.counted_through)}; by their timestamps "
             f"{plural(view.counted_twice or 0, 'record')} would be counted twice, and "
             f"{plural(view.never_counted or 0, 'record')} never, if they are copies of the old ones"
+        )
+    if view.behind:
+        out.note(
+            f"no record of that moment or later in {', '.join(map(str, view.behind))}: of copies "
+            "that still come all would be counted twice; wait until they are there"
         )
     if not dry_run:
         app.confirm(f"Follow {topic} with the id {view.topic_id} from now on?", yes=decision["yes"])

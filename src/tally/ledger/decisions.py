@@ -154,10 +154,13 @@ class AdoptionView(Generation):
     counted_through: datetime | None = None
     """All is counted that Kafka had of the old generation at this moment; None when not known."""
     counted_twice: int | None = None
-    """Offsets from where counting begins on whose records are from before that moment: if they are
-    copies of the old generation's, they count twice. None when the moment is not known."""
+    """Offsets from where counting begins up to the first record of that moment or later: if they
+    are copies of the old generation's, they count twice. None when the moment is not known."""
     never_counted: int | None = None
-    """Offsets before where counting begins whose records are from that moment or later."""
+    """Offsets before where counting begins, from the first record of that moment or later on."""
+    behind: tuple[int, ...] = ()
+    """Partitions without a record of that moment or later: copies may still come, and count twice.
+    """
     adopted: bool = False
     """Whether it is adopted; false for a preview."""
 
@@ -172,6 +175,16 @@ def counted_through(tx: Transaction, pipeline: str, topic: str) -> datetime | No
     )
     through: datetime | None = row["through"]
     return through.replace(tzinfo=UTC) if row["is_known"] and through is not None else None
+
+
+def offsets_before(tx: Transaction, pipeline: str, topic: str, of: Generation) -> dict[int, int]:
+    """Where a generation that was current before resumes, by partition; empty for any other."""
+    return tx.pairs(
+        "select o.partition_id, o.next_offset from partition_offset o"
+        " join topic_incarnation i using (incarnation_id) where i.pipeline = %s and i.topic = %s"
+        " and i.cluster_id = %s and i.topic_id = %s and i.state = 'retired'",
+        (pipeline, topic, of.cluster_id, of.topic_id),
+    )
 
 
 def starts_of(offsets: Mapping[int, int]) -> tuple[StartView, ...]:

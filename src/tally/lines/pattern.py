@@ -61,6 +61,11 @@ class LinePattern:
         """All named groups, in order."""
         return tuple(self.ends)
 
+    def match(self, line: bytes, translated: Mapping[int, str]) -> re.Match[str] | None:
+        """The match of what a pattern sees of a line, some characters translated."""
+        head = re.split("[\r\n]", line[:HEAD_BYTES].decode(errors="replace"), maxsplit=1)[0]
+        return self.python.match(head.translate(translated))
+
 
 @dataclass(slots=True)
 class _Scanner:

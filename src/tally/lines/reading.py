@@ -15,16 +15,16 @@ from zoneinfo import ZoneInfo
 
 from tally.lines.format import BLANKS, Accepted, LineFormat, MalformedReason
 from tally.lines.json_reading import json_field, read_object
-from tally.lines.pattern import CLOCK, DATE, HEAD_BYTES, LEVEL, TIME
+from tally.lines.pattern import CLOCK, DATE, LEVEL, TIME
 from tally.lines.time_format import MONTHS, TimeFormat
 from tally.lines.time_rule import AHEAD_MAX, BEGINS_A_LINE, OFFSET, TimeRule
 
 NO_TIMESTAMP: Final = -1
 """Instead of the timestamp of a record that has none."""
+USUAL: Final[Mapping[int, str]] = str.maketrans(dict.fromkeys(BLANKS, " "))
 
 _FIXED_TIME: Final = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _FIXED_LEVEL: Final = re.compile(rb" ([^\x00-\x20][^ \t\r\n]*)")
-_USUAL: Final = str.maketrans(dict.fromkeys(BLANKS, " "))
 _BEHIND_TIME: Final = " behind the time"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_S: Final = (datetime(9999, 12, 31, tzinfo=UTC) - _EPOCH).total_seconds()
@@ -168,13 +168,12 @@ def _texts(line_format: LineFormat, line: bytes) -> dict[str, str] | None:
         found = read_object(line, with_nan=Accepted.NAN in options)
         places = line_format.json_fields.items()
         return found and {name: json_field(found, paths) or "" for name, paths in places}
-    head = re.split("[\r\n]", line[:HEAD_BYTES].decode(errors="replace"), maxsplit=1)[0]
-    head = head.translate(_USUAL) if Accepted.BLANKS in options else head
-    match = line_format.parsed_pattern.python.match(head)
+    match = line_format.parsed_pattern.match(line, USUAL if Accepted.BLANKS in options else {})
     if match is None:
         return None
     end = match.end(line_format.last_time_name) if line_format.time_names else -1
-    return match.groupdict(default="") | {_BEHIND_TIME: head[end:] if end >= 0 else ""}
+    behind = match.string[end:] if end >= 0 else ""
+    return match.groupdict(default="") | {_BEHIND_TIME: behind}
 
 
 def _read_fixed(line: bytes, rule: TimeRule, micros: int, needs_level: bool) -> LineReading:
@@ -223,7 +222,7 @@ def _when(
 def _usual_time(texts: Mapping[str, str], line_format: LineFormat) -> str:
     time = _time(texts)
     in_json = line_format.is_json and Accepted.BLANKS in line_format.options
-    return time.translate(_USUAL) if in_json else time
+    return time.translate(USUAL) if in_json else time
 
 
 def _behind_time(texts: Mapping[str, str], line_format: LineFormat) -> str:

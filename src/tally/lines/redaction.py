@@ -1,10 +1,14 @@
 """What of a line is never stored: patterns, each match of which is replaced."""
 
 import functools
+import re
+from collections.abc import Sequence
 from typing import Final
 
 from tally.lines.backtracking import Group, Part, Repeated, Taken, check_ways
-from tally.lines.pattern import parse_pattern
+from tally.lines.format import Accepted, LineFormat
+from tally.lines.pattern import HEAD_BYTES, parse_pattern
+from tally.lines.reading import USUAL
 
 REPLACEMENT: Final = "***"
 """What stands in place of a match."""
@@ -43,6 +47,38 @@ def parse_redaction(text: str) -> str:
             r"pattern a possessive one needs none: \d{13}\d*+"
         )
     return pattern.java
+
+
+def redacted(text: str, patterns: Sequence[str]) -> str:
+    """A text in which each match of some patterns is replaced, as Spark does it.
+
+    No match goes over the end of a line.
+    """
+    if not patterns:
+        return text
+    one = _compiled(tuple(patterns))
+    return re.sub(r"[^\r\n]+", lambda line: one.sub(REPLACEMENT, line[0]), text)
+
+
+def cut_fields(line_format: LineFormat, value: bytes) -> frozenset[str]:
+    """The fields of a record that may go on where a pattern sees no more of a long line."""
+    line = line_format.options.line_of(value)
+    if line_format.is_fixed or line_format.is_json or len(line) <= HEAD_BYTES:
+        return frozenset()
+    blanks = USUAL if Accepted.BLANKS in line_format.options else {}
+    match = line_format.parsed_pattern.match(line, blanks)
+    if match is None or re.search(b"[\r\n]", line[:HEAD_BYTES]):
+        return frozenset()
+    return frozenset(
+        n for n, of in match.groupdict().items() if of and match.end(n) == len(match.string)
+    )
+
+
+@functools.cache
+def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    whole = (parse_pattern(pattern).python.pattern for pattern in patterns)
+    cases = (("(?i:", one[4:]) if one.startswith("(?i)") else ("(?:", one) for one in whole)
+    return re.compile("|".join(f"{begin}{one})" for begin, one in cases), re.ASCII)
 
 
 def _looks_at(branch: list[Part]) -> int:

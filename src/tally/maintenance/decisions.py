@@ -104,15 +104,10 @@ def preview_adoption(
 
     Raises:
         UsageError: The pipeline does not read the topic, the ledger does not know it, or follows
-            this generation already; or Kafka has no such offset.
+            this generation already; or Kafka has no such offset, or none is to be chosen.
         MissingTopicError: Kafka does not know it.
     """
-    shown = adoption_of(ctx, name, topic, start=start)
-    with ctx.database.transaction(read_only=True) as tx:
-        through = decisions.counted_through(tx, name, topic)
-    if through is not None:
-        shown = _with_overlap(ctx, shown, through)
-    return adopt(ctx, shown, reason=reason, dry_run=True)
+    return adopt(ctx, adoption_of(ctx, name, topic, start=start), reason=reason, dry_run=True)
 
 
 def _with_overlap(ctx: Context, shown: AdoptionView, through: datetime) -> AdoptionView:
@@ -123,21 +118,26 @@ def _with_overlap(ctx: Context, shown: AdoptionView, through: datetime) -> Adopt
     }
     reads_committed = ctx.settings.pipeline(shown.pipeline).reads_committed
     held = ctx.kafka.snapshot([shown.topic], read_committed=reads_committed)
-    found = ctx.kafka.offsets_at(begins, through)
+    found = ctx.kafka.offsets_at(list(filter(held.partition, begins)), through)
     meets = first_offsets(held, [shown.topic], "timestamp", found)
+    begins = {p: begin for p, begin in begins.items() if p in meets}
     return replace(
         shown,
         counted_through=through,
         counted_twice=sum(max(0, meets[p] - begin) for p, begin in begins.items()),
         never_counted=sum(max(0, begin - meets[p]) for p, begin in begins.items()),
+        behind=tuple(sorted(p.partition for p in begins if found.get(p) is None)),
     )
 
 
 def adoption_of(ctx: Context, name: str, topic: str, *, start: Start = "earliest") -> AdoptionView:
-    """A topic as Kafka shows it now, and where counting would begin in it; the ledger is not asked.
+    """A topic as Kafka shows it now, where counting would begin in it, and what that means.
+
+    What the ledger would accept as lost with it only :func:`preview_adoption` knows.
 
     Raises:
-        UsageError: The pipeline does not read the topic, or Kafka has no such offset.
+        UsageError: The pipeline does not read the topic, Kafka has no such offset, or offsets are
+            given for a generation that was current before, which resumes.
         MissingTopicError: Kafka does not know it.
     """
     pipeline = ctx.settings.pipeline(name)
@@ -152,15 +152,27 @@ def adoption_of(ctx: Context, name: str, topic: str, *, start: Start = "earliest
             f"Kafka has no topic {topic}; there is nothing to adopt",
             next_step=create_topic(topic),
         )
-    starts = _starts(ctx, kafka, topic, start)
-    return AdoptionView(
+    starts = {where.partition: at for where, at in _starts(ctx, kafka, topic, start).items()}
+    shown = AdoptionView(
         pipeline=pipeline.name,
         topic=topic,
         topic_id=kafka.topics[topic].topic_id,
         cluster_id=kafka.cluster_id,
         start=_in_words(start),
-        partitions=starts_of({where.partition: offset for where, offset in starts.items()}),
+        partitions=starts_of(starts),
     )
+    with ctx.database.transaction(read_only=True) as tx:
+        resumes = decisions.offsets_before(tx, name, topic, shown)
+        through = decisions.counted_through(tx, name, topic)
+    if resumes and isinstance(start, Mapping):
+        raise UsageError(
+            f"{topic} with the id {shown.topic_id} was followed before: counting resumes where it "
+            "stopped, and nowhere else",
+            next_step="leave --offset out",
+        )
+    if resumes:
+        shown = replace(shown, was_followed_before=True, partitions=starts_of(resumes))
+    return shown if through is None else _with_overlap(ctx, shown, through)
 
 
 def _starts(
@@ -239,7 +251,6 @@ def adopt(ctx: Context, shown: AdoptionView, *, reason: str, dry_run: bool = Fal
     starts, lost = ctx.database.run(work, dry_run=dry_run)
     return replace(
         shown,
-        was_followed_before=shown.was_followed_before or starts != shown.partitions,
         partitions=starts,
         lost=tuple(view_of(LostView, loss) for loss in lost),
         adopted=not dry_run,

@@ -17,6 +17,7 @@ from tally.config.names import LEVEL, TEXT
 from tally.config.pipeline import Pipeline
 from tally.lines.format import Accepted, LineFormat, MalformedReason
 from tally.lines.pattern import HEAD_BYTES
+from tally.lines.redaction import REPLACEMENT
 from tally.lines.time_rule import BEGINS_A_LINE, continuation_reasons
 from tally.spark import expressions as ex
 from tally.spark.time_columns import TimeColumns, TimeReader, minute_of
@@ -240,10 +241,22 @@ class Line(ABC):
     def labels_where(self, condition: Column) -> list[Column]:
         """The labels of records for which a condition holds; null for others."""
         labels, chars = self.pipeline.labels, self.pipeline.label_max_chars
-        pattern = self.pipeline.redaction
-        valid = [ex.redacted_text(F.make_valid_utf8(self._find(name)), pattern) for name in labels]
+        valid = map(self._redacted, labels)
         cut = [F.coalesce(F.substring(v, 1, chars), F.lit("")) for v in valid]
         return [F.when(condition, label) for label in cut]
+
+    def _redacted(self, name: str) -> Column:
+        """A field as it may be stored; one that is cut may end with the beginning of a match."""
+        text, pattern = F.make_valid_utf8(self._find(name)), self.pipeline.redaction
+        if not pattern:
+            return text
+        whole = ex.redacted_text(text, pattern)
+        is_own = name not in self.record
+        return F.when(self.is_cut(name), F.lit(REPLACEMENT)).otherwise(whole) if is_own else whole
+
+    def is_cut(self, name: str) -> Column:  # noqa: ARG002 - most formats see all of a field
+        """Whether a field may go on behind what is seen of a long line."""
+        return F.lit(False)
 
     def _has_one(self, name: str, values: Sequence[str]) -> Column:
         """Whether a field has one of some values, ``*`` standing for any characters."""

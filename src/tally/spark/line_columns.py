@@ -139,6 +139,14 @@ class PatternLine(Line):
         level = ex.looked_up(text, names) if names else text
         return F.when(text == "", F.lit(default)).otherwise(level) if default else level
 
+    def is_cut(self, name: str) -> Column:
+        """Whether the text of a group ends where the head of a longer line does."""
+        end, number = self._pattern.ends[name]
+        java = self._pattern.java
+        regex = rf"\A(?:{java[:end]}(?=([\s\S]?)){java[end:]})"
+        is_last = F.regexp_extract(self._text, regex, number + 1) == ""
+        return (F.length(self.value) > HEAD_BYTES) & (self._group(name) != "") & is_last
+
     def time_key(self) -> TimeKey:
         """By position, where the time format allows it: in the record, or in what a group took."""
         if self.times.rule.from_record or self.times.rule.by_offset:

@@ -22,12 +22,13 @@ from tally.errors import StatementError
 from tally.formatting import REASON_MAX
 from tally.ledger.invariants import Violation
 from tally.maintenance.decisions import adoption_of, losses
-from tally.planning.blocks import OTHER_RECORDS
+from tally.planning.blocks import OTHER_RECORDS, BlockReason
 from tally.reading import columns
 from tally.reading.batches import RUN_BATCHES_MAX, run_batches
 from tally.reading.columns import Column
 from tally.replay.run import list_replays, replay_outcome
 
+_MOVED: Final = BlockReason.CLUSTER_CHANGED
 AUDITS: Final = 10
 """Audits that are listed."""
 
@@ -86,14 +87,25 @@ def losses_page(asked: Asked) -> Page:
 
 
 def decide_page(asked: Asked) -> Page:
-    """What else waits for a decision: topics that were created again, and open batches."""
+    """What else waits for a decision: topics that were created again, and open batches.
+
+    Of a topic on another cluster the records may be copies of what is counted. Where to begin there
+    is chosen on the command line, which previews it.
+    """
     view = asked.statuses.of(asked.pipeline)
     known = {p.partition.topic: p.topic_id for p in view.partitions}
-    changed = [block.place for block in view.blocks if block.reason in OTHER_RECORDS]
+    changed = {b.place: b.reason for b in view.blocks if b.reason in OTHER_RECORDS}
     adoptions = [adoption_of(asked.ctx, asked.pipeline, topic) for topic in changed]
     values = {
         "status": view,
-        "adoptions": [(one, known.get(one.topic), [adoption_as_seen(one)]) for one in adoptions],
+        "adoptions": [
+            (
+                one,
+                known.get(one.topic),
+                None if changed[one.topic] is _MOVED else [adoption_as_seen(one)],
+            )
+            for one in adoptions
+        ],
         "reason_max": REASON_MAX,
         "dag_id": asked.pipeline + LOSSES_SUFFIX,
     }
