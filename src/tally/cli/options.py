@@ -130,7 +130,7 @@ def _check_reason(text: str) -> str:
 
 BATCH: Final = Number("the number of a batch, as tally batches lists them", name="batch")
 REPLAY: Final = Number("the number of a replay, as tally replays lists them", name="replay")
-OFFSET: Final = Number("an offset, such as 300", name="offset", min=0, max=2**63 - 1)
+OFFSET: Final = Number("an offset, such as 300", name="offset", min=0)
 PARTITION: Final = Number(
     "a partition's number, such as 0; --topic names its topic", name="number", min=0
 )
