@@ -788,6 +788,13 @@ MUTANTS: Final = (
         tests=("tests/minute/test_hours.py::test_hours_are_of_a_zones_clock",),
     ),
     Mutant(
+        guard="a topic on another cluster is not adopted by a button",
+        where="tally.airflow.console.steering_pages:decide_page",
+        before="changed[one.topic] is _MOVED",
+        after="False",
+        tests=(f"{CONSOLE}::test_a_topic_on_another_cluster_is_not_adopted_by_a_button",),
+    ),
+    Mutant(
         guard="the right to one pipeline abandons no batch of another",
         where="tally.airflow.settling:_abandon",
         before="batch(ctx, batch_id, pipeline=pipeline)",
