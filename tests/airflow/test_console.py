@@ -26,6 +26,7 @@ from tests.airflow.conftest import log_in
 from tests.airflow.dag_run import AIRFLOW, RunDag
 from tests.airflow.ledgers import count, lose
 from tests.cli.test_decisions import create_again
+from tests.minute.steps import follow_another
 from tests.world import World, make_settings
 
 if TYPE_CHECKING:
@@ -408,9 +409,8 @@ def test_no_page_says_ok_until_kafka_has_answered(
     assert [badges(text) for text in told] == [["blocked", "ok"], ["fail"]]
     assert ">5 <small>records</small>" in told[1]
     assert f'/pipelines/{world.name}/losses">Decide</a>' in told[1]
-    assert f"{world.topic} was created again" in text_of(
-        viewer, f"/tally/pipelines/{world.name}/decide"
-    )
+    decide = text_of(viewer, f"/tally/pipelines/{world.name}/decide")
+    assert f"{world.topic} was created again" in decide
     monkeypatch.setenv("TALLY_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
     assert badges(text_of(viewer, answers[0])) == ["no answer"] * 2
 
@@ -420,24 +420,16 @@ def test_a_topic_on_another_cluster_is_not_adopted_by_a_button(world: World, vie
     world.produce(["2017-07-30 14:09:08 ERROR a"] * 3)
     world.minute(world.reader)
     page = f"/tally/pipelines/{world.name}/decide"
-    mine = (world.name,)
-    world.execute("update topic_incarnation set cluster_id = 'other' where pipeline = %s", mine)
+    kafka = world.context().kafka.snapshot([world.topic], read_committed=True)
+    set_cluster = "update topic_incarnation set cluster_id = %s where pipeline = %s"
+    world.execute(set_cluster, ("other", world.name))
     moved = unescape(text_of(viewer, page))
     assert f"{world.topic} is on another cluster" in moved
     assert f"tally topics adopt {world.name} {world.topic} --start 20" in moved
     assert ">Adopt " not in moved
     # A topic that was followed before goes on where it stopped.
-    world.execute("update topic_incarnation set state = 'retired' where pipeline = %s", mine)
-    world.execute(
-        "update topic_incarnation set cluster_id = %s where pipeline = %s",
-        (world.context().kafka.snapshot([world.topic], read_committed=True).cluster_id, world.name),
-    )
-    world.execute(
-        "insert into topic_incarnation (pipeline, topic, topic_id, cluster_id, seen_at)"
-        " select pipeline, topic, 'AAAAAAAAAAAAAAAAAAAAAQ', cluster_id, seen_at"
-        " from topic_incarnation where pipeline = %s",
-        mine,
-    )
+    world.execute(set_cluster, (kafka.cluster_id, world.name))
+    follow_another(world, topic_id="AAAAAAAAAAAAAAAAAAAAAQ")
     resumed = unescape(text_of(viewer, page))
     assert f"{world.topic} is an earlier one again" in resumed
     assert "partition 0 from 3" in resumed

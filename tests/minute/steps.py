@@ -81,6 +81,20 @@ def set_position(
     )
 
 
+def follow_another(
+    world: World, *, topic_id: str | None = None, cluster_id: str | None = None
+) -> None:
+    """Let the ledger follow another generation; Kafka's is then one that was followed before."""
+    mine = (world.name,)
+    world.execute("update topic_incarnation set state = 'retired' where pipeline = %s", mine)
+    world.execute(
+        "insert into topic_incarnation (pipeline, topic, topic_id, cluster_id, seen_at)"
+        " select pipeline, topic, coalesce(%s, topic_id), coalesce(%s, cluster_id), seen_at"
+        " from topic_incarnation where pipeline = %s",
+        (topic_id, cluster_id, *mine),
+    )
+
+
 def produce_transaction(
     world: World, lines: Sequence[str], partition: int = 0, *, commit: bool = True
 ) -> None:

@@ -790,7 +790,7 @@ MUTANTS: Final = (
     Mutant(
         guard="a topic on another cluster is not adopted by a button",
         where="tally.airflow.console.steering_pages:decide_page",
-        before="changed[one.topic] is _MOVED",
+        before="changed[topic] is BlockReason.CLUSTER_CHANGED",
         after="False",
         tests=(f"{CONSOLE}::test_a_topic_on_another_cluster_is_not_adopted_by_a_button",),
     ),

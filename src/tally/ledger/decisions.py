@@ -179,11 +179,24 @@ def counted_through(tx: Transaction, pipeline: str, topic: str) -> datetime | No
 
 def offsets_before(tx: Transaction, pipeline: str, topic: str, of: Generation) -> dict[int, int]:
     """Where a generation that was current before resumes, by partition; empty for any other."""
-    return tx.pairs(
-        "select o.partition_id, o.next_offset from partition_offset o"
-        " join topic_incarnation i using (incarnation_id) where i.pipeline = %s and i.topic = %s"
-        " and i.cluster_id = %s and i.topic_id = %s and i.state = 'retired'",
+    before = _retired(tx, pipeline, topic, of)
+    return {} if before is None else _next_offsets(tx, before)
+
+
+def _retired(tx: Transaction, pipeline: str, topic: str, of: Generation) -> int | None:
+    """The key of a generation that was current before; None for any other."""
+    found: int | None = tx.scalar(
+        "select incarnation_id from topic_incarnation where pipeline = %s and topic = %s"
+        " and cluster_id = %s and topic_id = %s and state = 'retired'",
         (pipeline, topic, of.cluster_id, of.topic_id),
+    )
+    return found
+
+
+def _next_offsets(tx: Transaction, generation_id: int) -> dict[int, int]:
+    return tx.pairs(
+        "select partition_id, next_offset from partition_offset where incarnation_id = %s",
+        (generation_id,),
     )
 
 
@@ -237,12 +250,7 @@ def adopt_topic(
         "update topic_incarnation set state = 'retired', retired_at = %s where incarnation_id = %s",
         (tx.now(), known.generation_id),
     )
-    before = tx.scalar(
-        "select incarnation_id from topic_incarnation"
-        " where pipeline = %s and topic = %s and cluster_id = %s and topic_id = %s",
-        (pipeline, topic, shown.cluster_id, shown.topic_id),
-    )
-    if before is not None:
+    if (before := _retired(tx, pipeline, topic, shown)) is not None:
         resumed = starts_of(_resume_generation(tx, before, by=by, reason=reason))
         forget_through(tx, pipeline)
         return resumed
@@ -266,10 +274,7 @@ def _resume_generation(
         " reason = %s where incarnation_id = %s",
         (by, reason, generation_id),
     )
-    return tx.pairs(
-        "select partition_id, next_offset from partition_offset where incarnation_id = %s",
-        (generation_id,),
-    )
+    return _next_offsets(tx, generation_id)
 
 
 def _accept_planned_as_lost(tx: Transaction, generation_id: int, *, by: str, reason: str) -> None:

@@ -8,6 +8,7 @@ is defined in ``docs/line-formats.md``; :mod:`tally.spark.line_columns` computes
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -29,11 +30,6 @@ JsonPath = tuple[str, ...]
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
-BLANKS: Final = (
-    "\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
-)
-"""Unicode's blanks besides that of ASCII."""
-
 
 class Accepted(StrEnum):
     """What is understood besides."""
@@ -41,7 +37,7 @@ class Accepted(StrEnum):
     BYTE_ORDER_MARK = "byte_order_mark"
     """UTF-8's mark before a line."""
     BLANKS = "unicode_blanks"
-    """:data:`BLANKS` for the blank of ASCII: in a pattern's line, and in the time of JSON lines."""
+    """Unicode's blanks for that of ASCII: in a pattern's line, and in the time of JSON lines."""
     EXPONENT = "exponent"
     """A number since 1970 with an exponent, such as ``1.7e9``."""
     NAN = "nan"
@@ -210,6 +206,10 @@ class LineFormat:
     def parsed_pattern(self) -> LinePattern:
         """The pattern in Java's and Python's spelling. Not for the other kinds."""
         return parse_pattern(self.pattern)
+
+    def match(self, line: bytes) -> re.Match[str] | None:
+        """The match of what the pattern sees of a line."""
+        return self.parsed_pattern.match(line, any_blank=Accepted.BLANKS in self.options)
 
     @property
     def parsed_time_format(self) -> TimeFormat:

@@ -26,6 +26,13 @@ CLOCK: Final = "clock"
 LEVEL: Final = "level"
 """The named group that holds the level; a pattern for lines without one does without."""
 
+BLANKS: Final = (
+    "\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+)
+"""Unicode's blanks besides that of ASCII."""
+USUAL: Final[Mapping[int, str]] = str.maketrans(dict.fromkeys(BLANKS, " "))
+"""Each of them as that of ASCII."""
+
 HEAD_BYTES: Final = 4096
 """A pattern sees this much of a line, so that a 10 MB line costs no more than another."""
 
@@ -61,10 +68,10 @@ class LinePattern:
         """All named groups, in order."""
         return tuple(self.ends)
 
-    def match(self, line: bytes, translated: Mapping[int, str]) -> re.Match[str] | None:
-        """The match of what a pattern sees of a line, some characters translated."""
+    def match(self, line: bytes, *, any_blank: bool) -> re.Match[str] | None:
+        """The match of what a pattern sees of a line; any blank may stand for that of ASCII."""
         head = re.split("[\r\n]", line[:HEAD_BYTES].decode(errors="replace"), maxsplit=1)[0]
-        return self.python.match(head.translate(translated))
+        return self.python.match(head.translate(USUAL) if any_blank else head)
 
 
 @dataclass(slots=True)

@@ -13,15 +13,14 @@ from decimal import Decimal
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
-from tally.lines.format import BLANKS, Accepted, LineFormat, MalformedReason
+from tally.lines.format import Accepted, LineFormat, MalformedReason
 from tally.lines.json_reading import json_field, read_object
-from tally.lines.pattern import CLOCK, DATE, LEVEL, TIME
+from tally.lines.pattern import CLOCK, DATE, LEVEL, TIME, USUAL
 from tally.lines.time_format import MONTHS, TimeFormat
 from tally.lines.time_rule import AHEAD_MAX, BEGINS_A_LINE, OFFSET, TimeRule
 
 NO_TIMESTAMP: Final = -1
 """Instead of the timestamp of a record that has none."""
-USUAL: Final[Mapping[int, str]] = str.maketrans(dict.fromkeys(BLANKS, " "))
 
 _FIXED_TIME: Final = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _FIXED_LEVEL: Final = re.compile(rb" ([^\x00-\x20][^ \t\r\n]*)")
@@ -163,12 +162,11 @@ def _level(line_format: LineFormat, texts: Mapping[str, str]) -> str:
 
 def _texts(line_format: LineFormat, line: bytes) -> dict[str, str] | None:
     """The texts of a line's fields, and what follows its time; None where it is no line."""
-    options = line_format.options
     if line_format.is_json:
-        found = read_object(line, with_nan=Accepted.NAN in options)
+        found = read_object(line, with_nan=Accepted.NAN in line_format.options)
         places = line_format.json_fields.items()
         return found and {name: json_field(found, paths) or "" for name, paths in places}
-    match = line_format.parsed_pattern.match(line, USUAL if Accepted.BLANKS in options else {})
+    match = line_format.match(line)
     if match is None:
         return None
     end = match.end(line_format.last_time_name) if line_format.time_names else -1

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from tally.lines.backtracking import Group, Part, Repeated, Taken, check_ways
-from tally.lines.format import Accepted, LineFormat
+from tally.lines.format import LineFormat
 from tally.lines.pattern import HEAD_BYTES, parse_pattern
-from tally.lines.reading import USUAL
 
 REPLACEMENT: Final = "***"
 """What stands in place of a match."""
@@ -54,8 +53,6 @@ def redacted(text: str, patterns: Sequence[str]) -> str:
 
     No match goes over the end of a line.
     """
-    if not patterns:
-        return text
     one = _compiled(tuple(patterns))
     return re.sub(r"[^\r\n]+", lambda line: one.sub(REPLACEMENT, line[0]), text)
 
@@ -65,8 +62,7 @@ def cut_fields(line_format: LineFormat, value: bytes) -> frozenset[str]:
     line = line_format.options.line_of(value)
     if line_format.is_fixed or line_format.is_json or len(line) <= HEAD_BYTES:
         return frozenset()
-    blanks = USUAL if Accepted.BLANKS in line_format.options else {}
-    match = line_format.parsed_pattern.match(line, blanks)
+    match = line_format.match(line)
     if match is None or re.search(b"[\r\n]", line[:HEAD_BYTES]):
         return frozenset()
     return frozenset(

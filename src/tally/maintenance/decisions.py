@@ -110,17 +110,17 @@ def preview_adoption(
     return adopt(ctx, adoption_of(ctx, name, topic, start=start), reason=reason, dry_run=True)
 
 
-def _with_overlap(ctx: Context, shown: AdoptionView, through: datetime) -> AdoptionView:
+def _with_overlap(
+    ctx: Context, kafka: KafkaSnapshot, shown: AdoptionView, through: datetime
+) -> AdoptionView:
     """With what would be counted twice or never if the records are copies with their timestamps."""
-    begins = {
+    places = {
         TopicPartition(topic=shown.topic, partition=one.partition): one.offset
         for one in shown.partitions
     }
-    reads_committed = ctx.settings.pipeline(shown.pipeline).reads_committed
-    held = ctx.kafka.snapshot([shown.topic], read_committed=reads_committed)
-    found = ctx.kafka.offsets_at(list(filter(held.partition, begins)), through)
-    meets = first_offsets(held, [shown.topic], "timestamp", found)
-    begins = {p: begin for p, begin in begins.items() if p in meets}
+    begins = {place: offset for place, offset in places.items() if kafka.partition(place)}
+    found = ctx.kafka.offsets_at(begins, through)
+    meets = first_offsets(kafka, [shown.topic], "timestamp", found)
     return replace(
         shown,
         counted_through=through,
@@ -172,7 +172,7 @@ def adoption_of(ctx: Context, name: str, topic: str, *, start: Start = "earliest
         )
     if resumes:
         shown = replace(shown, was_followed_before=True, partitions=starts_of(resumes))
-    return shown if through is None else _with_overlap(ctx, shown, through)
+    return shown if through is None else _with_overlap(ctx, kafka, shown, through)
 
 
 def _starts(

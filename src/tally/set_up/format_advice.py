@@ -10,7 +10,6 @@ from typing import Any, Final
 from tally.errors import ConfigError
 from tally.formatting import inline_toml, plural
 from tally.lines.format import (
-    BLANKS,
     BYTE_ORDER_MARK,
     Accepted,
     LineFormat,
@@ -18,6 +17,7 @@ from tally.lines.format import (
     MalformedReason,
 )
 from tally.lines.parsing import parse_line_format
+from tally.lines.pattern import BLANKS
 from tally.lines.time_format import EPOCHS
 from tally.lines.time_rule import TimeRule, offset_minutes
 

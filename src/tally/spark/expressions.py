@@ -8,7 +8,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (what every PySpark program calls it)
 
-from tally.lines.format import BLANKS, Accepted, LineOptions
+from tally.lines.format import Accepted, LineOptions
+from tally.lines.pattern import BLANKS
 from tally.lines.redaction import REPLACEMENT
 
 _BYTE_BY_BYTE: Final = "ISO-8859-1"

@@ -28,7 +28,6 @@ from tally.reading.batches import RUN_BATCHES_MAX, run_batches
 from tally.reading.columns import Column
 from tally.replay.run import list_replays, replay_outcome
 
-_MOVED: Final = BlockReason.CLUSTER_CHANGED
 AUDITS: Final = 10
 """Audits that are listed."""
 
@@ -98,14 +97,8 @@ def decide_page(asked: Asked) -> Page:
     adoptions = [adoption_of(asked.ctx, asked.pipeline, topic) for topic in changed]
     values = {
         "status": view,
-        "adoptions": [
-            (
-                one,
-                known.get(one.topic),
-                None if changed[one.topic] is _MOVED else [adoption_as_seen(one)],
-            )
-            for one in adoptions
-        ],
+        "adoptions": [(one, known.get(one.topic), [adoption_as_seen(one)]) for one in adoptions],
+        "moved": [topic for topic in changed if changed[topic] is BlockReason.CLUSTER_CHANGED],
         "reason_max": REASON_MAX,
         "dag_id": asked.pipeline + LOSSES_SUFFIX,
     }
